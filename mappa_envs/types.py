@@ -1,0 +1,143 @@
+"""The concepts of the environment side, in the order an episode meets them.
+
+`Task` (what to solve) → `Message` (what an agent sees) → `ToolCall` and `ToolResult` (what its
+action ran and got back) → `Turn` (one action with everything known after it) → `Outcome` (the
+task's own verdict) → `Assessment` (the coach's judgement of one turn) → `LedgerEntry` (one
+action's reward and where it came from).
+
+All are frozen and hold plain data, so an episode can be stored, replayed and compared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypedDict
+
+Split = Literal["train", "test"]
+Status = Literal["pending", "scored", "unscored", "masked"]
+EndReason = Literal["completed", "sandbox_dead"]
+
+
+class Message(TypedDict):
+    """One chat message, e.g. `{"role": "user", "content": "What is 2 + 3?"}`."""
+
+    role: str
+    content: str
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One problem, e.g. `Task("train-7", "What is 2 + 3?", ("5",), {"family": "sum"})`."""
+
+    id: str
+    prompt: str
+    answers: tuple[str, ...]
+    """Every accepted gold answer; no agent and, by default, no coach sees them."""
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ToolCall:
+    """One tool call found in an action, e.g. `ToolCall("python", "print(2 + 3)")`."""
+
+    tool: str
+    source: str
+    """What the tool is to run; empty when the call could not be read."""
+    error: str | None = None
+    """Why the call could not be read, for the agent to see; None for a readable call."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToolResult:
+    """What one tool call gave, e.g. `ToolResult(call, output="5\\n", exit_code=0)`."""
+
+    call: ToolCall
+    output: str
+    """What the agent is shown: output and errors, bounded, with a mark where text was cut."""
+    stdout: str = ""
+    """What the program printed, bounded in the same way."""
+    exit_code: int | None = None
+    """The program's exit status; None when nothing ran."""
+    timed_out: bool = False
+
+    @property
+    def ok(self) -> bool:
+        """Whether the program ran to its end without an error."""
+        return self.exit_code == 0 and not self.timed_out
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One action of one agent, with what the agent saw and what came of it."""
+
+    step: int
+    """Position among all actions of the episode, from 0."""
+    agent: str
+    """The seat, e.g. `"coder_0"`."""
+    role: str
+    """The role's name in the scenario, e.g. `"coder"`."""
+    index: int
+    """Position among this agent's own actions, from 0."""
+    messages: tuple[Message, ...]
+    """The observation the action answered."""
+    action: str
+    """The action's whole text, thinking included."""
+    visible: str
+    """The action without its thinking blocks."""
+    tool_results: tuple[ToolResult, ...]
+    feedback: str | None
+    """What the environment told the agent in return; None when it said nothing."""
+    handed_off: bool
+    """Whether the next role, or the end of the episode, follows."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The task's own verdict, e.g. `Outcome(1.0, "correct", "5 equals 5", "5")`."""
+
+    score: float
+    """0 to 1."""
+    verdict: Literal["correct", "wrong", "no_answer", "undecided"]
+    reason: str
+    answer: str | None
+    """The answer that was judged, as found in the team's last message; None if there was none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Assessment:
+    """A coach's judgement of one turn, e.g. `Assessment(6.0, "4/4 code_ran: ...")`."""
+
+    score: float
+    """0 to 10."""
+    rationale: str
+    """Why, for a person to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerEntry:
+    """The reward of one action and where it came from.
+
+    `reward` is what PettingZoo paid for the action. Rewards are multiples of 2**-32, so every
+    order of adding them gives the same float and the ledger's sums equal what `last()` paid.
+    """
+
+    step: int
+    agent: str
+    role: str
+    index: int
+    status: Status
+    score: float | None
+    """The coach's 0 to 10, or None while the action is unscored."""
+    process_weight: float
+    outcome_weight: float
+    outcome: float | None
+    """The outcome credited to this action, 0 to 1; None where the credit rule gives none."""
+    reward: float
+    """process_weight * score / 10 + outcome_weight * outcome, absent parts left out."""
+    rationale: str
+    """The coach's reasons, or why the action is unscored."""
+    coach: str
+    """Which coach judged."""
+    latency_s: float
+    """Seconds the coach took; a clock, so it never enters an observation or an info."""

@@ -1,0 +1,39 @@
+"""Every error this package raises.
+
+    MappaTrainerError
+    ├── RecipeError (ValueError)        a recipe, or a --set, does not describe a run
+    ├── ModelError (ValueError)         a model cannot be found, loaded or trained
+    ├── RunDirectoryError (OSError)     a run directory cannot be written or read
+    ├── CheckpointError (OSError)       a checkpoint is missing, incomplete or does not fit
+    └── TrainingError (RuntimeError)    a run cannot go on: what it would train on is wrong
+
+Messages say what was wrong, where, the value, and the fix.
+"""
+
+from __future__ import annotations
+
+
+class MappaTrainerError(Exception):
+    """Base of all errors of this package; a command ends with `exit_code` when it escapes."""
+
+    exit_code = 2
+
+
+class RecipeError(MappaTrainerError, ValueError):
+    """A recipe file or an override does not describe a run."""
+
+
+class ModelError(MappaTrainerError, ValueError):
+    """A model cannot be found, loaded, or trained by this package."""
+
+
+class RunDirectoryError(MappaTrainerError, OSError):
+    """A run directory cannot be created, written or read."""
+
+
+class CheckpointError(MappaTrainerError, OSError):
+    """A checkpoint is missing, incomplete, or belongs to another run."""
+
+
+class TrainingError(MappaTrainerError, RuntimeError):
+    """A run cannot go on, for instance because a whole iteration gave nothing to train on."""

@@ -1,0 +1,116 @@
+"""The concepts of the trainer side, in the order data flows.
+
+`Generation` (one sampled action, tokens and all) → `Transition` (a generation with the reward it
+earned) → `Episode` (all transitions of one play) → `Sample` (the tensors of one transition) →
+`UpdateMetrics` (what one optimiser step did).
+
+Token ids are kept from the engine to the loss exactly as they were sent and sampled; nothing is
+ever re-tokenised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from torch import Tensor
+
+FinishReason = Literal["stop", "length", "prompt_too_long"]
+
+
+@dataclass(frozen=True, slots=True)
+class Sampling:
+    """How actions are drawn, e.g. `Sampling(temperature=1.0, max_new_tokens=64)`.
+
+    The distribution is the model's own softmax at `temperature`: top-p and top-k would change it
+    and are not offered.
+    """
+
+    temperature: float
+    """0 takes the most likely token and is for evaluation alone."""
+    max_new_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """One sampled action, e.g. `Generation((1, 7), (9, 2), (-0.1, -0.3), "4", "stop")`."""
+
+    prompt_ids: tuple[int, ...]
+    """The ids sent to the engine."""
+    token_ids: tuple[int, ...]
+    """The ids sampled, the end-of-turn id included where it was sampled."""
+    sampler_logprobs: tuple[float, ...]
+    """The engine's log-probability of each sampled id at the sampling temperature."""
+    text: str
+    """`token_ids` decoded, special tokens left out."""
+    finish_reason: FinishReason
+    """`prompt_too_long` means that nothing was sampled and the text is empty."""
+
+
+@dataclass(frozen=True, slots=True)
+class Transition:
+    """One action of one agent and what it earned."""
+
+    agent: str
+    index: int
+    """Position among this agent's actions in the episode, from 0."""
+    messages: tuple[Mapping[str, str], ...]
+    """What the agent saw."""
+    generation: Generation
+    reward: float | None
+    """The action's reward, or None when it is unscored and must not be trained on."""
+    ledger: Mapping[str, Any] | None
+    """The environment's ledger entry for the action, as plain data; None without a ledger."""
+    turn: Mapping[str, Any] | None
+    """The environment's record of the action (tool results, feedback), as plain data."""
+
+
+@dataclass(frozen=True, slots=True)
+class Episode:
+    """One play of the team, from `reset` to the last agent's dead turn."""
+
+    index: int
+    """Position in its iteration or evaluation, from 0."""
+    seed: int
+    options: Mapping[str, Any]
+    transitions: tuple[Transition, ...]
+    """In the order the actions were taken."""
+    outcome: Mapping[str, Any] | None
+    """The task's verdict as the environment reports it, e.g. `{"score": 1.0, ...}`."""
+    returns: Mapping[str, float]
+    """Per agent, the sum of what `last()` paid."""
+    end_reasons: Mapping[str, str]
+    task: Mapping[str, Any]
+    """The environment's public description of the task, e.g. `{"id": "train-7"}`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One transition as the learner reads it; T is the number of sampled tokens.
+
+    All T tokens are policy tokens: prompts and tool output are context, never targets.
+    """
+
+    prompt_ids: tuple[int, ...]
+    token_ids: tuple[int, ...]
+    """(T,)"""
+    old_logprobs: Tensor
+    """(T,) float32: the learner's own log-probabilities before the first update."""
+    advantages: Tensor
+    """(T,) float32"""
+
+
+@dataclass(frozen=True, slots=True)
+class UpdateMetrics:
+    """What one optimiser step did; every mean is over the policy tokens of the whole step."""
+
+    loss: float
+    clip_fraction: float
+    """Share of tokens whose gradient the clip cut off."""
+    ratio_mean: float
+    ratio_max_deviation: float
+    """max |ratio - 1|; 0 on the first mini-batch after the old log-probs were taken."""
+    grad_norm: float
+    """Before clipping."""
+    tokens: int
