@@ -1,0 +1,36 @@
+"""What generates: token ids in, sampled token ids and their log-probabilities out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from mappa_trainer.types import FinishReason, Sampling
+
+__all__ = ["Completion", "Engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """What an engine sampled for one prompt, e.g. `Completion((9, 2), (-0.1, -0.3), "stop")`."""
+
+    token_ids: tuple[int, ...]
+    """The end-of-turn id included where it was sampled."""
+    logprobs: tuple[float, ...]
+    """Of each sampled id, at the sampling temperature; at temperature 1 where that is 0."""
+    finish_reason: FinishReason
+
+
+class Engine(Protocol):
+    """Samples completions from one set of weights."""
+
+    def generate(
+        self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
+    ) -> list[Completion]:
+        """Sample one completion per prompt; row i is drawn from `seeds[i]` alone.
+
+        A prompt that leaves no room for `sampling.max_new_tokens` is not cut: its completion is
+        empty and its finish reason `prompt_too_long`.
+        """
+        ...
