@@ -28,7 +28,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class ExecResult:
-    """How one execution ended, e.g. `ExecResult(0, "5\\n", "", None)`.
+    r"""How one execution ended, e.g. `ExecResult(0, "5\n", "", None)`.
 
     A failing, crashing or timed-out program is a result, never an exception.
     """
