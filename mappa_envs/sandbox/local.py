@@ -91,7 +91,7 @@ class LocalSandbox:
     - Bugs of the kernel: the whole system call interface is open, user namespaces included.
     - Filling the disk: single files are bounded, their number and sum are not. Memory is bounded
       for each process, processes in number only with some isolation; CPU time only by the clock.
-    - Telling the program from a person: it learns host name, kernel, CPU and package versions.
+    - Being recognised: the program learns the host name, the kernel and the package versions.
     """
 
     def __init__(self, *, isolation: frozenset[Isolation] | None = None) -> None:
