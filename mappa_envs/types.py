@@ -118,7 +118,7 @@ class Assessment:
 class LedgerEntry:
     """The reward of one action and where it came from.
 
-    `reward` is what PettingZoo paid for the action. Rewards are multiples of 2**-32, so every
+    `reward` is what PettingZoo paid for the action. Rewards are multiples of 2**-40, so every
     order of adding them gives the same float and the ledger's sums equal what `last()` paid.
     """
 

@@ -1,0 +1,18 @@
+"""PettingZoo environments in which a team of language-model agents works on a task in turns.
+
+Importing this package registers `mappa/MathChat-v0`:
+
+    import pettingzoo
+    import mappa_envs
+
+    env = pettingzoo.make("aec", "mappa/MathChat-v0", coach={"kind": "rubric"})
+"""
+
+from __future__ import annotations
+
+from mappa_envs.registry import make_mathchat, make_pipeline, register
+from mappa_envs.scenario import Scenario, load_scenario
+
+__all__ = ["Scenario", "load_scenario", "make_mathchat", "make_pipeline", "register"]
+
+register()

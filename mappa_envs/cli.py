@@ -1,0 +1,48 @@
+"""The `mappa` command.
+
+Its commands come from the packages that are installed: each adds its own through the entry-point
+group `mappa.commands`. An error that is the user's to mend is one line and exit code 2.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib.metadata import entry_points
+
+import typer
+
+EPILOG = "Exit codes: 0 done, 2 wrong input (one line says what and how to mend it), 130 stopped."
+
+
+def build_app() -> typer.Typer:
+    """Return the command with everything that installed packages add to it."""
+    app = typer.Typer(
+        name="mappa",
+        help="Train and measure teams of language-model agents.",
+        epilog=EPILOG,
+        no_args_is_help=True,
+        add_completion=False,
+        pretty_exceptions_enable=False,
+    )
+    app.callback()(_root)
+    for entry_point in entry_points(group="mappa.commands"):
+        entry_point.load()(app)
+    return app
+
+
+def main() -> None:
+    """Run the command line."""
+    try:
+        build_app()()
+    except KeyboardInterrupt:
+        sys.exit(130)
+    except Exception as error:
+        code = getattr(error, "exit_code", None)
+        if code is None:
+            raise
+        typer.echo(f"error: {error}", err=True)
+        sys.exit(code)
+
+
+def _root() -> None:
+    """Train and measure teams of language-model agents."""

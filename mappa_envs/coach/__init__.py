@@ -1,0 +1,1 @@
+"""Coaches: they judge single actions from 0 to 10."""

@@ -1,0 +1,126 @@
+"""Builds environments from plain tables, and puts them into PettingZoo's registry."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+import pettingzoo
+from pettingzoo import AECEnv
+
+from mappa_envs.coach.ledger import Payment
+from mappa_envs.coach.protocol import Coach
+from mappa_envs.coach.rubric import RubricCoach
+from mappa_envs.coach.wrapper import CoachWrapper
+from mappa_envs.env import OutcomeScorer, PipelineEnv
+from mappa_envs.errors import ScenarioError
+from mappa_envs.outcomes.math_answers import MathAnswerScorer
+from mappa_envs.sandbox.local import LocalSandbox
+from mappa_envs.sandbox.protocol import Sandbox
+from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
+from mappa_envs.tasks.math_files import FileMath
+from mappa_envs.tasks.math_generated import GeneratedMath
+from mappa_envs.tasks.source import TaskSource
+
+OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": MathAnswerScorer}
+SANDBOXES: dict[str, Callable[[], Sandbox]] = {"local": LocalSandbox}
+COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
+
+
+def make_pipeline(
+    folder: Path | str,
+    *,
+    scenario: Mapping[str, Any] | None = None,
+    coach: Mapping[str, Any] | Coach | None = None,
+    sandbox: Mapping[str, Any] | None = None,
+    render_mode: str | None = None,
+) -> AECEnv[str, Any, str]:
+    """Build the environment that plays a scenario folder.
+
+    Args:
+        folder: A scenario folder, or the name of one that ships with the project.
+        scenario: Tables laid over the folder's `scenario.toml`, e.g. `{"tasks": "aime.json"}`.
+        coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`) and
+            optionally `process_weight`, `outcome_weight` and `credit`.
+        sandbox: A table with `level` (`"local"`).
+        render_mode: None, `"ansi"` or `"human"`.
+
+    Raises:
+        ScenarioError: a table has an unknown key or value.
+        TaskError: the task files cannot be read.
+    """
+    where = scenario_folder(folder) if isinstance(folder, str) else folder
+    loaded = load_scenario(where, scenario)
+    level = _choice("sandbox", "level", dict(sandbox or {}), SANDBOXES, default="local")
+    env = PipelineEnv(
+        loaded,
+        tasks=task_source(loaded),
+        outcome=OUTCOMES[loaded.outcome](),
+        sandbox=level,
+        render_mode=render_mode,
+    )
+    if coach is None:
+        return env
+    if not isinstance(coach, Mapping):
+        return CoachWrapper(env, coach)
+    return _coached(env, dict(coach))
+
+
+def make_mathchat(**tables: Any) -> AECEnv[str, Any, str]:
+    """Build `mappa/MathChat-v0`; the arguments are those of `make_pipeline`."""
+    return make_pipeline("mathchat", **tables)
+
+
+def task_source(scenario: Scenario) -> TaskSource:
+    """Return the tasks a scenario names.
+
+    Raises:
+        TaskError: a file is missing or malformed, or a family is unknown.
+    """
+    if scenario.tasks == "generated":
+        return GeneratedMath(
+            seed=scenario.task_seed,
+            families=scenario.generated.families or None,
+            levels=scenario.generated.levels,
+        )
+    test = Path(scenario.test_tasks) if scenario.test_tasks else None
+    return FileMath(Path(scenario.tasks), test, seed=scenario.task_seed)
+
+
+def register() -> None:
+    """Put the environments that ship here into PettingZoo's registry."""
+    pettingzoo.register("aec", "mappa/MathChat-v0", "mappa_envs.registry:make_mathchat")
+
+
+def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
+    coach = _choice("coach", "kind", table, COACHES, default="rubric", others=_PAYMENT_KEYS)
+    payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
+    if payment.credit not in ("every_action", "last_action"):
+        raise ScenarioError(
+            f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"
+        )
+    return CoachWrapper(env, coach(env.scenario), payment)
+
+
+_PAYMENT_KEYS = tuple(Payment.__dataclass_fields__)
+
+
+def _choice(
+    table_name: str,
+    key: str,
+    table: dict[str, Any],
+    choices: Mapping[str, Callable[..., Any]],
+    default: str,
+    others: Collection[str] = (),
+) -> Callable[..., Any]:
+    known = {key, *others}
+    for unknown in set(table) - known:
+        close = difflib.get_close_matches(unknown, known, n=1)
+        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
+        raise ScenarioError(f"{table_name}: unknown key {unknown!r}; {hint}")
+    chosen = table.get(key, default)
+    if chosen not in choices:
+        raise ScenarioError(f"{table_name}.{key} is {chosen!r}; known: {', '.join(choices)}")
+    return choices[chosen]

@@ -1,0 +1,183 @@
+"""Scenarios: a team's roles, prompts, tools, limits, rubric and tasks, as data.
+
+A scenario is a folder with a `scenario.toml` and the prompt files it names. `load_scenario` reads
+one, lays a table of overrides over it, and checks everything that can be checked without playing.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic.dataclasses import dataclass as checked_dataclass
+
+from mappa_envs.errors import ScenarioError
+from mappa_envs.prompts import check_template
+from mappa_envs.sandbox.protocol import Limits
+
+_STRICT = ConfigDict(frozen=True, extra="forbid")
+CheckedLimits = checked_dataclass(Limits, frozen=True, config=ConfigDict(extra="forbid"))
+
+
+class Role(BaseModel):
+    """One seat's specification, e.g. the `[roles.coder]` table of a scenario file."""
+
+    model_config = _STRICT
+
+    prompt: str
+    """The first user message: a file of the scenario folder, read when the scenario loads."""
+    system: str = ""
+    """The system message; none is sent when empty."""
+    max_turns: int = Field(default=1, ge=1)
+    """Actions the role may take before it must hand off."""
+    tools: tuple[Literal["python"], ...] = ()
+    """Tools whose calls are run for this role."""
+    rubric: dict[str, dict[str, float | int | str | bool]] = {}
+    """Checks of the rubric coach by name, each with its `points` and parameters."""
+
+
+class Generated(BaseModel):
+    """Which problems the generator makes, where `tasks = "generated"`."""
+
+    model_config = _STRICT
+
+    levels: tuple[int, ...] = (1,)
+    families: tuple[str, ...] = ()
+    """Problem families by name; empty means every family of the levels."""
+
+
+class Scenario(BaseModel):
+    """A team and its tasks; see the folders under `scenarios/` for whole examples."""
+
+    model_config = _STRICT
+
+    name: str
+    roles: dict[str, Role] = Field(min_length=1)
+    """Seats in the order in which they act; the agent of role `solver` is `solver_0`."""
+    tasks: str = "generated"
+    """`"generated"`, or the path of a JSON or JSON-lines file of problems."""
+    test_tasks: str | None = None
+    """A file of held-out problems; without one a part of `tasks` is held out."""
+    task_seed: int = 0
+    """Seeds the generator, and the order and the held-out part of files."""
+    generated: Generated = Generated()
+    outcome: Literal["math_answer"]
+    """Which rule gives the task's own verdict."""
+    strip_thinking: bool = True
+    """Whether `<role>.message` leaves out the role's thinking blocks."""
+    limits: CheckedLimits = Field(default_factory=CheckedLimits)  # type: ignore[valid-type]
+    """Bounds on each run of agent code."""
+
+    @field_validator("roles")
+    @classmethod
+    def _role_names_make_agent_names(cls, roles: dict[str, Role]) -> dict[str, Role]:
+        for name in roles:
+            if not (name.isascii() and name.isalpha() and name.islower()):
+                raise ValueError(f"role name {name!r} must be lower-case letters only")
+        return roles
+
+    @cached_property
+    def agents(self) -> tuple[str, ...]:
+        """The seats' agent ids in order, e.g. `("solver_0", "coder_0", "verifier_0")`."""
+        return tuple(f"{role}_0" for role in self.roles)
+
+
+def scenario_folder(name: str) -> Path:
+    """Return the folder of a scenario that ships with the project.
+
+    Raises:
+        ScenarioError: there is no such scenario.
+    """
+    package = Path(__file__).parent
+    for root in (package / "scenarios", package.parent / "scenarios"):
+        if (root / name / "scenario.toml").is_file():
+            return root / name
+    raise ScenarioError(f"scenario {name!r} does not ship with this package")
+
+
+def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
+    """Read `folder/scenario.toml`, lay `overrides` over it, and check the result.
+
+    Args:
+        folder: A scenario folder.
+        overrides: Tables like those of the file, merged key by key, e.g.
+            `{"tasks": "aime.json", "roles": {"coder": {"max_turns": 1}}}`.
+
+    Raises:
+        ScenarioError: a file is missing or unreadable, a key is unknown, a value is out of its
+            range, or a prompt uses a field its role may not see.
+    """
+    path = folder / "scenario.toml"
+    table = _merge(_read_toml(path), overrides or {})
+    try:
+        scenario = Scenario.model_validate(table)
+    except ValidationError as error:
+        raise ScenarioError(f"{path}: {_first_problem(error)}") from None
+    return scenario.model_copy(update={"roles": _with_prompts(folder, scenario.roles)})
+
+
+def visible_fields(roles: Mapping[str, Role], role: str) -> set[str]:
+    """Return the prompt fields that `role` may use: the problem and what earlier roles left."""
+    names = list(roles)
+    earlier = names[: names.index(role)]
+    return {"problem"} | {f"{name}.{kind}" for name in earlier for kind in ("message", "output")}
+
+
+def _with_prompts(folder: Path, roles: Mapping[str, Role]) -> dict[str, Role]:
+    read = {}
+    for name, role in roles.items():
+        path = folder / role.prompt
+        template = _read_text(path).strip()
+        check_template(template, visible_fields(roles, name), str(path))
+        read[name] = role.model_copy(update={"prompt": template})
+    return read
+
+
+def _read_text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise ScenarioError(f"{path}: cannot be read: {reason}") from None
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(_read_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise ScenarioError(f"{path}: is not TOML: {error}") from None
+
+
+def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
+        merged[key] = _merge(merged[key], value) if both_tables else value
+    return merged
+
+
+def _first_problem(error: ValidationError) -> str:
+    """Say the first thing pydantic found in one line: where, what, the value, the fix."""
+    problem = error.errors()[0]
+    where = ".".join(str(part) for part in problem["loc"])
+    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
+        return f"unknown key {where!r}{_suggestion(problem['loc'])}"
+    if problem["type"] == "missing":
+        return f"key {where!r} is missing; add it"
+    return f"{where!r} is {problem['input']!r}: {problem['msg']}"
+
+
+def _suggestion(loc: tuple[int | str, ...]) -> str:
+    tables: dict[str, list[str]] = {
+        "roles": list(Role.model_fields),
+        "generated": list(Generated.model_fields),
+        "limits": list(Limits.__dataclass_fields__),
+    }
+    known = list(Scenario.model_fields) if len(loc) == 1 else tables.get(str(loc[0]), [])
+    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
+    return f"; did you mean {close[0]!r}?" if close else f"; known keys: {', '.join(known)}"

@@ -1,0 +1,104 @@
+"""The trainer's commands: `mappa train`, `mappa eval` and `mappa show`.
+
+Torch is imported by the command that needs it, when it needs it.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+from mappa_trainer.errors import RecipeError
+
+RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run directory.")]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this package's commands to `mappa`."""
+    app.command(name="train")(train)
+    app.command(name="eval")(evaluate)
+    app.command(name="show")(show)
+
+
+def train(
+    recipe: Annotated[Path | None, typer.Argument(help="A recipe file, TOML.")] = None,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one key of the recipe."),
+    ] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The run directory to make; default runs/NAME-TIME.")
+    ] = None,
+    resume: Annotated[
+        Path | None, typer.Option(metavar="RUN", help="Go on with a run instead.")
+    ] = None,
+) -> None:
+    """Train a team. Ctrl-C stops cleanly; --resume goes on.
+
+    Example: mappa train scenarios/recipes/mathchat-cpu.toml --set train.iterations=2
+    """
+    if (recipe is None) == (resume is None) or (resume and (settings or out)):
+        raise RecipeError("give either a recipe (with --set and --out if you like) or --resume RUN")
+    _offline()
+    from mappa_trainer import train as training
+    from mappa_trainer.console import Console
+    from mappa_trainer.recipe import load_recipe
+
+    if resume:
+        reached = training.resume(resume, Console())
+    else:
+        assert recipe is not None
+        loaded = load_recipe(recipe, settings or ())
+        path = out or Path("runs") / f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+        reached = training.start(loaded, path, Console())
+    if not reached:
+        raise typer.Exit(130)
+
+
+def evaluate(
+    run: RunArgument,
+    split: Annotated[str, typer.Option(help="train or test.")] = "test",
+    samples: Annotated[int, typer.Option(min=1, help="Episodes of each problem.")] = 1,
+    problems: Annotated[
+        int | None, typer.Option(min=1, help="Default: eval.problems of the recipe.")
+    ] = None,
+    greedy: Annotated[bool, typer.Option("--greedy", help="Most likely tokens.")] = False,
+) -> None:
+    """Evaluate the newest checkpoint of a run.
+
+    Example: mappa eval runs/mathchat-cpu --split test --samples 4
+    """
+    _offline()
+    from mappa_trainer.evaluate_run import evaluate_run
+
+    if split not in ("train", "test"):
+        raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
+    chosen: Literal["train", "test"] = "train" if split == "train" else "test"
+    evaluate_run(run, chosen, samples, problems, greedy)
+
+
+def show(
+    run: RunArgument,
+    episode: Annotated[int, typer.Option(min=0, help="Counts through the file(s), from 0.")] = 0,
+    source: Annotated[
+        str | None,
+        typer.Option("--from", metavar="NAME", help="An episode file, e.g. eval-0000-greedy."),
+    ] = None,
+) -> None:
+    """Print an episode as a conversation with each action's score and reasons.
+
+    Example: mappa show runs/mathchat-cpu --episode 0
+    """
+    from mappa_trainer.show import show_episode
+
+    show_episode(run, episode, source)
+
+
+def _offline() -> None:
+    """Keep the model library from asking a hub for what is on disk."""
+    import os
+
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")

@@ -1,0 +1,124 @@
+"""What a person sees of a run: the phase it is in, one line per iteration, and the tables."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import rich
+from rich.live import Live
+from rich.spinner import Spinner
+from rich.table import Table
+
+from mappa_trainer.evaluate import Measurement, change, report
+from mappa_trainer.recipe import Recipe
+from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.statistics import bootstrap
+from mappa_trainer.update import Metrics
+
+
+class Console:
+    """Writes to the terminal; where there is none, phases are left out and lines stay."""
+
+    def __init__(self) -> None:
+        self._console = rich.get_console()
+        self._spinner = Spinner("dots")
+        self._live: Live | None = None
+        self._began = time.monotonic()
+        self._total = 0
+
+    @contextmanager
+    def status(self, text: str) -> Iterator[None]:
+        """Show that something is being waited for."""
+        with self._console.status(text):
+            yield
+
+    def begin(self, recipe: Recipe, path: Path, first: int) -> None:
+        """Say what starts and where its files are."""
+        self._total = recipe.train.iterations
+        verb = f"resumes after {first} iterations" if first else "starts"
+        self.say(f"run [bold]{recipe.name}[/bold] {verb}: {self._total} iterations in {path}")
+
+    def phase(self, name: str, check: Callable[[], None]) -> Callable[[str], None]:
+        """Return a callback that shows progress within a phase and stops where asked to."""
+
+        def progress(text: str) -> None:
+            check()
+            self.show(f"{name}: {text}")
+
+        return progress
+
+    def show(self, text: str) -> None:
+        """Show what is going on at the moment."""
+        if not self._console.is_terminal:
+            return
+        if self._live is None:
+            self._live = Live(self._spinner, console=self._console, transient=True)
+            self._live.start()
+        elapsed = time.monotonic() - self._began
+        self._spinner.update(text=f"{text}  ({elapsed / 60:.1f} min)")
+
+    def say(self, text: str) -> None:
+        """Print a line that stays."""
+        self._console.print(text, highlight=False)
+
+    def iteration(self, iteration: int, metrics: Metrics) -> None:
+        """Print one iteration in a line."""
+        scores = "  ".join(
+            f"{name.removesuffix('/score')} {value:.2f}"
+            for name, value in metrics.items()
+            if name.endswith("/score")
+        )
+        took = metrics["seconds/collect"] + metrics["seconds/update"]
+        outcome = metrics.get("outcome", float("nan"))
+        self.say(
+            f"iteration {iteration + 1:>3}/{self._total}  coach score: {scores}  "
+            f"outcome {outcome:.2f}  ({took:.0f} s)"
+        )
+
+    def evaluation(
+        self, run: RunDirectory, iteration: int, modes: Sequence[str], agents: Sequence[str]
+    ) -> None:
+        """Print the evaluation after `iteration` beside the one before training."""
+        for mode in modes:
+            after = report(run.episodes(f"eval-{iteration:04d}-{mode}"), agents)
+            before = report(run.episodes(f"eval-0000-{mode}"), agents)
+            title = f"held-out problems, {mode}, after {iteration} iterations"
+            self._console.print(comparison_table(title, before, after))
+
+    def stopped(self, path: Path, done: int) -> None:
+        """Say how to go on."""
+        self.say(f"stopped after {done} iterations; go on with: mappa train --resume {path}")
+
+    def close(self) -> None:
+        """End the live display."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+
+
+def comparison_table(
+    title: str, before: Sequence[Measurement], after: Sequence[Measurement]
+) -> Table:
+    """Return a table of two evaluations of the same problems with the change between them."""
+    table = Table(title=title, title_justify="left")
+    for column in ("", "before", "after", "change [95 %]"):
+        table.add_column(column, justify="left" if not column else "right")
+    for old, new in zip(before, after, strict=True):
+        both = old.per_problem.keys() & new.per_problem.keys()
+        difference = str(change(old, new)) if both else "-"
+        table.add_row(old.name, f"{old.mean:.2f}", f"{new.mean:.2f}", difference)
+    return table
+
+
+def measurement_table(title: str, measured: Sequence[Measurement]) -> Table:
+    """Return a table of one evaluation."""
+    table = Table(title=title, title_justify="left")
+    for column in ("", "mean [95 %]", "problems"):
+        table.add_column(column, justify="left" if not column else "right")
+    for one in measured:
+        values = list(one.per_problem.values())
+        table.add_row(one.name, str(bootstrap(values)) if values else "-", str(len(values)))
+    return table

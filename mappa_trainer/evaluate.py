@@ -1,0 +1,102 @@
+"""Evaluation: what a team's episodes are worth, computed from the stored records alone."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+from typing import Any
+
+from mappa_trainer.runlog import Record
+from mappa_trainer.statistics import Interval, bootstrap
+
+Measure = Callable[[Record], float | None]
+"""A number of one episode record, or None where the episode says nothing about it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """One measured quantity, with its value for each problem."""
+
+    name: str
+    per_problem: Mapping[int, float]
+    """Keyed by the problem's index; samples of one problem are averaged."""
+
+    @property
+    def mean(self) -> float:
+        """The mean over problems; NaN when no problem has a value."""
+        return fmean(self.per_problem.values()) if self.per_problem else float("nan")
+
+
+def measure(records: Sequence[Record], name: str, value: Measure) -> Measurement:
+    """Measure every episode and average the samples of each problem."""
+    values: dict[int, list[float]] = defaultdict(list)
+    for record in records:
+        number = value(record)
+        if number is not None:
+            values[record["options"]["task"]].append(number)
+    return Measurement(name, {problem: fmean(found) for problem, found in values.items()})
+
+
+def change(before: Measurement, after: Measurement) -> Interval:
+    """Return after minus before, paired by problem, with its bootstrap 95 % interval.
+
+    Raises:
+        ValueError: no problem was measured both times.
+    """
+    both = sorted(before.per_problem.keys() & after.per_problem.keys())
+    return bootstrap([after.per_problem[p] - before.per_problem[p] for p in both])
+
+
+def outcome(record: Record) -> float | None:
+    """The task's own verdict, 0 to 1; None where the episode was cut off before it."""
+    return None if record["outcome"] is None else float(record["outcome"]["score"])
+
+
+def coach_score(agent: str) -> Measure:
+    """Return the mean coach score of an agent's actions, 0 to 10; unscored ones left out."""
+
+    def value(record: Record) -> float | None:
+        entries = [action["ledger"] for action in _actions(record, agent)]
+        return _mean([entry["score"] for entry in entries if entry and entry["score"] is not None])
+
+    return value
+
+
+def tokens(agent: str) -> Measure:
+    """Return the mean length of an agent's actions in tokens."""
+    return lambda record: _mean([float(action["tokens"]) for action in _actions(record, agent)])
+
+
+def tool_calls(agent: str) -> Measure:
+    """Return the share of an agent's actions with tool calls that could all be run."""
+
+    def value(record: Record) -> float | None:
+        turns = [action["turn"] for action in _actions(record, agent)]
+        return _mean([float(_well_formed(turn)) for turn in turns if turn is not None])
+
+    return value
+
+
+def report(records: Sequence[Record], agents: Sequence[str]) -> list[Measurement]:
+    """Measure everything this package reports about a set of episodes."""
+    found = [measure(records, "outcome", outcome)]
+    for agent in agents:
+        found.append(measure(records, f"{agent}/score", coach_score(agent)))
+        found.append(measure(records, f"{agent}/tokens", tokens(agent)))
+        found.append(measure(records, f"{agent}/tool_calls", tool_calls(agent)))
+    return found
+
+
+def _actions(record: Record, agent: str) -> list[Mapping[str, Any]]:
+    return [action for action in record["actions"] if action["agent"] == agent]
+
+
+def _well_formed(turn: Mapping[str, Any]) -> bool:
+    results = turn["tool_results"]
+    return bool(results) and all(result["exit_code"] is not None for result in results)
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None

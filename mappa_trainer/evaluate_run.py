@@ -1,0 +1,87 @@
+"""`mappa eval`: plays the newest checkpoint of a run and prints what it is worth."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+from typing import Literal
+
+import rich
+
+from mappa_trainer.checkpoint import latest_checkpoint
+from mappa_trainer.collect import Play, collect
+from mappa_trainer.console import measurement_table
+from mappa_trainer.evaluate import report
+from mappa_trainer.runlog import Record, RunDirectory, episode_record
+from mappa_trainer.seeds import derive_seed
+from mappa_trainer.statistics import pass_at_k
+from mappa_trainer.team import load_policies, make_env, sampling_of
+
+AT_A_TIME = 64
+"""Episodes played in lockstep."""
+
+
+def evaluate_run(
+    path: Path,
+    split: Literal["train", "test"],
+    samples: int,
+    problems: int | None,
+    greedy: bool,
+) -> None:
+    """Evaluate and print a table; the episodes are stored in the run directory.
+
+    Raises:
+        RunDirectoryError: there is no run at `path`.
+        CheckpointError: the run has no checkpoint yet.
+    """
+    run = RunDirectory.open(path)
+    recipe = run.recipe()
+    checkpoint, iteration = latest_checkpoint(path)
+    count = problems or recipe.eval.problems
+    envs = [make_env(recipe) for _ in range(min(AT_A_TIME, count * samples))]
+    agents = envs[0].possible_agents
+    todo = _plays(recipe.train.seed, split, count, samples)
+    sampling = sampling_of(recipe, agents, 0.0 if greedy else recipe.sampling.temperature)
+    with rich.get_console().status(f"evaluating {checkpoint.name}") as status:
+        policies = load_policies(recipe, agents, checkpoint)
+        episodes = collect(envs, todo, policies, sampling, lambda text: status.update(text))
+    for env in envs:
+        env.close()
+    name = f"{split}-after-{iteration:04d}-{'greedy' if greedy else 'sampled'}-x{samples}"
+    run.write_episodes(name, episodes)
+    records = [episode_record(episode) for episode in episodes]
+    title = f"{checkpoint.name} on {count} {split} problems, {samples} samples of each"
+    rich.print(measurement_table(title, report(records, agents)))
+    for k, value in _pass_rates(records, samples).items():
+        rich.print(f"pass@{k}  {value:.3f}")
+    rich.print(f"episodes: {run.path / 'episodes' / name}.jsonl")
+
+
+def _plays(seed: int, split: str, count: int, samples: int) -> list[Play]:
+    """Sample 0 of a problem is played with the same seed as in the evaluation of training."""
+    return [
+        Play(
+            index=sample * count + problem,
+            seed=derive_seed(seed, "eval", problem, *([sample] if sample else [])),
+            options={"split": split, "task": problem},
+        )
+        for sample in range(samples)
+        for problem in range(count)
+    ]
+
+
+def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
+    """Return pass@k for k = 1 and k = samples, over problems whose every sample was judged."""
+    solved: dict[int, list[bool]] = defaultdict(list)
+    for record in records:
+        if record["outcome"] is not None:
+            solved[record["options"]["task"]].append(record["outcome"]["score"] == 1.0)
+    whole = [tries for tries in solved.values() if len(tries) == samples]
+    if not whole:
+        return {}
+    return {
+        k: fmean(pass_at_k(samples, sum(tries), k) for tries in whole)
+        for k in sorted({1, samples})
+    }

@@ -1,0 +1,167 @@
+"""A run is a directory; everything that reads a run reads these files and nothing else.
+
+    config.json            the effective recipe
+    metrics.jsonl          one row of numbers for each iteration
+    episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
+    tensorboard/           the same numbers as events
+    checkpoints/           see `mappa_trainer.checkpoint`
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from mappa_trainer.errors import RecipeError, RunDirectoryError
+from mappa_trainer.recipe import Recipe, parse_recipe
+from mappa_trainer.types import Episode, Transition
+
+Record = Mapping[str, Any]
+
+
+class RunDirectory:
+    """Writes and reads the files of one run."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def create(cls, path: Path, recipe: Recipe) -> RunDirectory:
+        """Make a new run directory.
+
+        Raises:
+            RunDirectoryError: the path holds something already, or cannot be written.
+        """
+        try:
+            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+                raise RunDirectoryError(
+                    f"{path}: exists already and is not empty; name another with --out, or "
+                    f"continue it with --resume {path}"
+                )
+            (path / "episodes").mkdir(parents=True)
+            text = recipe.model_dump_json(indent=2)
+            (path / "config.json").write_text(text + "\n", encoding="utf-8")
+        except RunDirectoryError:
+            raise
+        except OSError as error:
+            raise RunDirectoryError(
+                f"{path}: cannot be written: {error.strerror}; name another place with --out"
+            ) from None
+        return cls(path)
+
+    @classmethod
+    def open(cls, path: Path) -> RunDirectory:
+        """Open an existing run directory.
+
+        Raises:
+            RunDirectoryError: there is no run at the path.
+        """
+        if not (path / "config.json").is_file():
+            raise RunDirectoryError(f"{path}: is no run directory, it has no config.json")
+        return cls(path)
+
+    def recipe(self) -> Recipe:
+        """Return the recipe the run was started with.
+
+        Raises:
+            RecipeError: config.json is damaged.
+        """
+        path = self.path / "config.json"
+        try:
+            table = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise RecipeError(f"{path}: cannot be read: {error}") from None
+        return parse_recipe(table, str(path))
+
+    def forget_after(self, iterations: int) -> None:
+        """Drop what was logged beyond `iterations` iterations, before they are done again."""
+        rows = [row for row in self.metrics() if row["iteration"] < iterations]
+        _write_atomically(self.path / "metrics.jsonl", rows)
+        for path in (self.path / "episodes").glob("train-*.jsonl"):
+            if int(path.stem.split("-")[1]) >= iterations:
+                path.unlink()
+
+    def add_metrics(self, row: Record) -> None:
+        """Append one row to metrics.jsonl."""
+        with (self.path / "metrics.jsonl").open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """Return the rows of metrics.jsonl, oldest first."""
+        path = self.path / "metrics.jsonl"
+        return list(_read_rows(path)) if path.is_file() else []
+
+    def write_episodes(self, name: str, episodes: Iterable[Episode]) -> None:
+        """Write episodes/NAME.jsonl as a whole."""
+        rows = map(episode_record, episodes)
+        _write_atomically(self.path / "episodes" / f"{name}.jsonl", rows)
+
+    def episodes(self, name: str) -> list[dict[str, Any]]:
+        """Return the episodes of episodes/NAME.jsonl.
+
+        Raises:
+            RunDirectoryError: there is no such file.
+        """
+        path = self.path / "episodes" / f"{name}.jsonl"
+        if not path.is_file():
+            known = ", ".join(self.episode_names()) or "none"
+            raise RunDirectoryError(f"{path}: no such episodes; there are: {known}")
+        return list(_read_rows(path))
+
+    def episode_names(self) -> list[str]:
+        """Return the names of the episode files, e.g. `["eval-0000-greedy", "train-0000"]`."""
+        return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
+
+
+def episode_record(episode: Episode) -> dict[str, Any]:
+    """Return an episode as JSON-ready data."""
+    return {
+        "index": episode.index,
+        "seed": episode.seed,
+        "options": dict(episode.options),
+        "task": dict(episode.task),
+        "outcome": episode.outcome,
+        "returns": dict(episode.returns),
+        "end_reasons": dict(episode.end_reasons),
+        "actions": [_action_record(transition) for transition in episode.transitions],
+    }
+
+
+def _action_record(transition: Transition) -> dict[str, Any]:
+    generation = transition.generation
+    return {
+        "agent": transition.agent,
+        "index": transition.index,
+        "messages": [dict(message) for message in transition.messages],
+        "action": generation.text,
+        "finish_reason": generation.finish_reason,
+        "prompt_tokens": len(generation.prompt_ids),
+        "tokens": len(generation.token_ids),
+        "reward": transition.reward,
+        "ledger": transition.ledger,
+        "turn": transition.turn,
+    }
+
+
+def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a JSON-lines file; a last line cut short by a crash is left out."""
+    lines = path.read_text(encoding="utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
+        if not line:
+            continue
+        try:
+            yield json.loads(line)
+        except ValueError as error:
+            if number == len(lines):
+                return
+            raise RunDirectoryError(f"{path}, line {number}: is not JSON: {error}") from None
+
+
+def _write_atomically(path: Path, rows: Iterable[Record]) -> None:
+    partial = path.with_suffix(".partial")
+    with partial.open("w", encoding="utf-8") as file:
+        file.writelines(json.dumps(row) + "\n" for row in rows)
+    os.replace(partial, path)

@@ -1,0 +1,191 @@
+"""The training loop: MAPPA's REINFORCE++ from per-action rewards (arXiv 2601.23228, 2501.03262).
+
+Each iteration plays the team on new tasks, reads one reward for each action, and takes the same
+number of optimiser steps for every agent on that agent's own actions. Left out on purpose: a
+critic, a group baseline, and any summing of rewards over an agent's actions.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+from torch.utils.tensorboard import SummaryWriter
+
+from mappa_trainer import advantages, losses
+from mappa_trainer.checkpoint import latest_checkpoint, save_checkpoint
+from mappa_trainer.collect import Env, collect, plays
+from mappa_trainer.console import Console
+from mappa_trainer.errors import RecipeError, TrainingError
+from mappa_trainer.evaluate import report
+from mappa_trainer.recipe import Recipe
+from mappa_trainer.runlog import RunDirectory, episode_record
+from mappa_trainer.stop import Stopped, StopSignal
+from mappa_trainer.team import Team, build_team, make_env, sampling_of
+from mappa_trainer.types import Episode
+from mappa_trainer.update import Metrics, update_agent
+
+
+def start(recipe: Recipe, path: Path, console: Console) -> bool:
+    """Start a run in a new directory; see `train`."""
+    envs = _make_envs(recipe)
+    with console.status("loading the models"):
+        team = build_team(recipe, envs[0].possible_agents)
+    run = RunDirectory.create(path, recipe)
+    return train(recipe, run, envs, team, 0, console)
+
+
+def resume(path: Path, console: Console) -> bool:
+    """Continue a run from its newest complete checkpoint; see `train`."""
+    run = RunDirectory.open(path)
+    recipe = run.recipe()
+    checkpoint, iteration = latest_checkpoint(path)
+    envs = _make_envs(recipe)
+    with console.status(f"loading {checkpoint.name}"):
+        team = build_team(recipe, envs[0].possible_agents, checkpoint)
+    run.forget_after(iteration)
+    return train(recipe, run, envs, team, iteration, console)
+
+
+def train(
+    recipe: Recipe,
+    run: RunDirectory,
+    envs: Sequence[Env],
+    team: Team,
+    first: int,
+    console: Console,
+) -> bool:
+    """Run iterations `first` to the recipe's last; return whether the last was reached.
+
+    Ctrl-C stops at the next safe point: an iteration whose updates have begun is finished, one
+    that is still collecting is given up, and a checkpoint is written.
+
+    Raises:
+        TrainingError: a whole iteration gave nothing to train on, or the numbers are wrong.
+    """
+    done, saved = first, first if first else None
+    with StopSignal(console) as stop, SummaryWriter(str(run.path / "tensorboard")) as writer:
+        console.begin(recipe, run.path, first)
+        try:
+            for iteration in range(first, recipe.train.iterations):
+                if iteration % recipe.eval.every == 0:
+                    _evaluate(recipe, run, envs, team, iteration, writer, console, stop.check)
+                metrics = _iterate(recipe, run, envs, team, iteration, console, stop.check)
+                done = iteration + 1
+                _log(run, writer, iteration, metrics)
+                console.iteration(iteration, metrics)
+                if done % recipe.train.save_every == 0 or done == recipe.train.iterations:
+                    saved = _save(recipe, run, team, done, console)
+            _evaluate(recipe, run, envs, team, done, writer, console, stop.check)
+        except Stopped:
+            if saved != done:
+                _save(recipe, run, team, done, console)
+            console.stopped(run.path, done)
+            return False
+        finally:
+            console.close()
+            for env in envs:
+                env.close()
+    return True
+
+
+def _iterate(
+    recipe: Recipe,
+    run: RunDirectory,
+    envs: Sequence[Env],
+    team: Team,
+    iteration: int,
+    console: Console,
+    check: Callable[[], None],
+) -> Metrics:
+    """Collect, update every agent, sync; return the iteration's metrics."""
+    began = time.monotonic()
+    count = recipe.train.episodes
+    todo = plays(recipe.train.seed, "train", iteration * count, count, "train")
+    sampling = sampling_of(recipe, envs[0].possible_agents, recipe.sampling.temperature)
+    progress = console.phase(f"iteration {iteration}", check)
+    episodes = collect(envs, todo, team.policies, sampling, progress)
+    run.write_episodes(f"train-{iteration:04d}", episodes)
+    collected = time.monotonic()
+    metrics = _team_metrics(episodes, envs[0].possible_agents)
+    check()
+    for agent, learner in team.learners.items():
+        console.show(f"iteration {iteration}: {agent} learns")
+        own = update_agent(recipe, learner, team.reference, episodes, agent, iteration)
+        team.sync(agent)
+        metrics |= {f"{agent}/{name}": value for name, value in own.items()}
+    _check_trained(metrics, team, iteration)
+    metrics["seconds/collect"] = collected - began
+    metrics["seconds/update"] = time.monotonic() - collected
+    return metrics
+
+
+def _check_trained(metrics: Metrics, team: Team, iteration: int) -> None:
+    if all(metrics[f"{agent}/actions"] == 0 for agent in team.learners):
+        reasons = {
+            name: int(value) for name, value in metrics.items() if "/dropped_" in name and value
+        }
+        raise TrainingError(
+            f"iteration {iteration}: nothing to train on, every action was dropped: {reasons}; "
+            "look at the episodes of this iteration, then resume"
+        )
+
+
+def _team_metrics(episodes: Sequence[Episode], agents: Sequence[str]) -> Metrics:
+    measured = report([episode_record(episode) for episode in episodes], agents)
+    found = {measurement.name: measurement.mean for measurement in measured}
+    found["episode_return"] = fmean(sum(e.returns.values()) for e in episodes)
+    return {name: value for name, value in found.items() if value == value}
+
+
+def _evaluate(
+    recipe: Recipe,
+    run: RunDirectory,
+    envs: Sequence[Env],
+    team: Team,
+    iteration: int,
+    writer: SummaryWriter,
+    console: Console,
+    check: Callable[[], None],
+) -> None:
+    """Play the held-out problems, the same ones with the same seeds every time."""
+    agents = envs[0].possible_agents
+    modes = {"sampled": recipe.sampling.temperature} | ({"greedy": 0.0} if recipe.eval.greedy else {})
+    for mode, temperature in modes.items():
+        progress = console.phase(f"evaluation after {iteration}, {mode}", check)
+        todo = plays(recipe.train.seed, "eval", 0, recipe.eval.problems, "test")
+        sampling = sampling_of(recipe, agents, temperature)
+        episodes = collect(envs, todo, team.policies, sampling, progress)
+        run.write_episodes(f"eval-{iteration:04d}-{mode}", episodes)
+        for measurement in report([episode_record(e) for e in episodes], agents):
+            writer.add_scalar(f"eval_{mode}/{measurement.name}", measurement.mean, iteration)
+    console.evaluation(run, iteration, list(modes), agents)
+
+
+def _log(run: RunDirectory, writer: SummaryWriter, iteration: int, metrics: Metrics) -> None:
+    run.add_metrics({"iteration": iteration, **metrics})
+    for name, value in metrics.items():
+        writer.add_scalar(name, value, iteration)
+
+
+def _save(recipe: Recipe, run: RunDirectory, team: Team, done: int, console: Console) -> int:
+    console.show(f"saving the checkpoint after {done} iterations")
+    save_checkpoint(run.path, done, team.learners, team.tokenizer, recipe.train.keep_checkpoints)
+    return done
+
+
+def _make_envs(recipe: Recipe) -> list[Env]:
+    """Build the environments, and check what else of the recipe can be checked before a run."""
+    advantages.find(recipe.algorithm.advantage)
+    losses.find(recipe.algorithm.loss)
+    first = make_env(recipe)
+    unknown = set(recipe.sampling.max_new_tokens_of) - set(first.possible_agents)
+    if unknown:
+        raise RecipeError(
+            f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
+            f"{', '.join(first.possible_agents)}"
+        )
+    count = max(recipe.train.episodes, recipe.eval.problems)
+    return [first, *(make_env(recipe) for _ in range(count - 1))]
