@@ -1,0 +1,1 @@
+"""The rules by which a task's own verdict is found."""
