@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -22,7 +23,7 @@ from mappa_trainer.types import Sample, UpdateMetrics
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
-HEAD_CHUNK = 512
+HEAD_CHUNK = 160
 """Positions whose logits exist at the same time, at 4 bytes · vocabulary each."""
 
 StepLoss = Callable[[Tensor, Tensor, Tensor], TokenLoss]
@@ -118,7 +119,7 @@ class Likelihood:
 
     def _token_logprobs(self, hidden: Tensor, targets: Tensor) -> Tensor:
         logits: Tensor = self._head(hidden).float() / self.temperature
-        return logits.gather(1, targets[:, None]).squeeze(1) - logits.logsumexp(1)
+        return -cross_entropy(logits, targets, reduction="none")
 
 
 @torch.no_grad()
@@ -201,6 +202,8 @@ class Learner:
         tokens = sum(len(sample.token_ids) for sample in samples)
         if not tokens:
             return UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0)
+        for row, sample in enumerate(samples):
+            _check_lengths(row, sample)
         self._optimizer.zero_grad()
         pairs = [(sample.prompt_ids, sample.token_ids) for sample in samples]
         with self._likelihood.autocast():
@@ -251,6 +254,15 @@ class Learner:
         """Write weights and tokenizer as a Hugging Face folder."""
         self.model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
+
+
+def _check_lengths(row: int, sample: Sample) -> None:
+    count, old, advantages = map(len, (sample.token_ids, sample.old_logprobs, sample.advantages))
+    if not count == old == advantages:
+        raise TrainingError(
+            f"sample {row} has {count} tokens but {old} old log-probabilities and {advantages} "
+            "advantages; give one of each per sampled token"
+        )
 
 
 def _metrics(parts: Sequence[tuple[Tensor, Tensor, Tensor]], grad_norm: float) -> UpdateMetrics:

