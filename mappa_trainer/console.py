@@ -88,6 +88,10 @@ class Console:
             title = f"held-out problems, {mode}, after {iteration} iterations"
             self._console.print(comparison_table(title, before, after))
 
+    def finished(self, path: Path) -> None:
+        """Say where everything is and how to look at it."""
+        self.say(f"done. The run is in {path}; look into it with: mappa show {path} --episode 0")
+
     def stopped(self, path: Path, done: int) -> None:
         """Say how to go on."""
         self.say(f"stopped after {done} iterations; go on with: mappa train --resume {path}")

@@ -79,6 +79,7 @@ def train(
                 if done % recipe.train.save_every == 0 or done == recipe.train.iterations:
                     saved = _save(recipe, run, team, done, console)
             _evaluate(recipe, run, envs, team, done, writer, console, stop.check)
+            console.finished(run.path)
         except Stopped:
             if saved != done:
                 _save(recipe, run, team, done, console)

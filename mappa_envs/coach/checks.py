@@ -113,6 +113,15 @@ def box_is_number(turn: Turn, context: CoachContext) -> Verdict:
     return Verdict(single_number(box) is not None, f"the box holds {_short(box)}")
 
 
+def states_output(turn: Turn, context: CoachContext) -> Verdict:
+    """The action names the last number that a program of the team printed."""
+    printed = _last_printed(context.history)
+    if printed is None:
+        return Verdict(None, "no program printed a number to name")
+    named = printed in numbers(turn.visible)
+    return Verdict(named, f"{'names' if named else 'does not name'} the printed {printed}")
+
+
 def box_equals_output(turn: Turn, context: CoachContext) -> Verdict:
     """The single box holds the last number that a program of the team printed."""
     printed = _last_printed(context.history)
@@ -137,6 +146,7 @@ CHECKS: dict[str, Check] = {
         printed_one_number,
         program_ran,
         states_equation,
+        states_output,
         uses_given_numbers,
     )
 }

@@ -1,0 +1,191 @@
+"""Does the team learn from the coach alone? Three seeds, each with a control.
+
+For every seed the recipe runs twice from the same start: once as it is, once with each agent's
+rewards dealt out at random among its actions, so that nothing can be learned from them. Held-out
+problems are played before and after, sampled and greedy, and compared problem by problem.
+
+    python benchmarks/learning.py            # an hour on two cores; run it again to go on
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from mappa_trainer.errors import CheckpointError
+from mappa_trainer.checkpoint import latest_checkpoint
+from mappa_trainer.evaluate import Measurement, change, coach_score, measure, outcome, report
+from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.statistics import Interval
+
+RECIPE = Path(__file__).parent.parent / "scenarios" / "recipes" / "mathchat-cpu.toml"
+AGENTS = ("solver_0", "coder_0", "verifier_0")
+ARMS = ("coach", "shuffled")
+MODES = ("sampled", "greedy")
+MEMORY_PER_RUN_BYTES = 9 << 30
+
+
+@dataclass(frozen=True)
+class Job:
+    """One training run of the experiment."""
+
+    root: Path
+    seed: int
+    arm: str
+    settings: tuple[str, ...]
+
+    @property
+    def path(self) -> Path:
+        """The run directory."""
+        return self.root / f"seed{self.seed}-{self.arm}"
+
+    def iterations(self) -> int:
+        """How many iterations the run's recipe has."""
+        return RunDirectory.open(self.path).recipe().train.iterations
+
+    def finished(self) -> bool:
+        """Whether the evaluation after the last iteration is there."""
+        if not (self.path / "config.json").is_file():
+            return False
+        last = f"eval-{self.iterations():04d}-greedy"
+        return last in RunDirectory(self.path).episode_names()
+
+    def run(self) -> None:
+        """Run, or go on with, this job in a process of its own with one thread."""
+        if not self.finished():
+            log = self.path.with_suffix(".log")
+            environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            with log.open("a") as file:
+                subprocess.run(
+                    self._command(), check=True, stdout=file, stderr=file, env=environment
+                )
+        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # 5 GB that nothing reads
+        print(f"done: {self.path}", flush=True)
+
+    def _command(self) -> list[str]:
+        train = [str(Path(sys.executable).parent / "mappa"), "train"]
+        try:
+            latest_checkpoint(self.path)
+        except CheckpointError:
+            shutil.rmtree(self.path, ignore_errors=True)
+        else:
+            return [*train, "--resume", str(self.path)]
+        settings = [f"train.seed={self.seed}", "train.save_every=5", *self.settings]
+        if self.arm == "shuffled":
+            settings.append("algorithm.shuffle_rewards=true")
+        flags = [part for setting in settings for part in ("--set", setting)]
+        return [*train, str(RECIPE), "--out", str(self.path), *flags]
+
+
+def evaluations(job: Job, mode: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+    """Return the held-out episodes before and after training."""
+    run = RunDirectory.open(job.path)
+    return run.episodes(f"eval-0000-{mode}"), run.episodes(f"eval-{job.iterations():04d}-{mode}")
+
+
+def score_change(job: Job, mode: str, agent: str) -> Interval:
+    """Return the change of an agent's held-out coach score."""
+    before, after = (measure(r, agent, coach_score(agent)) for r in evaluations(job, mode))
+    return change(before, after)
+
+
+def caught_up(job: Job, agent: str) -> str:
+    """Say how much of the sampled gain only brings sampling to where greedy was before."""
+    sampled, after = (measure(r, agent, coach_score(agent)).mean for r in evaluations(job, "sampled"))
+    greedy = measure(evaluations(job, "greedy")[0], agent, coach_score(agent)).mean
+    if after <= sampled:
+        return "no gain"
+    return f"{max(0.0, min(greedy, after) - sampled) / (after - sampled):.0%}"
+
+
+def rows(jobs: list[Job]) -> Iterator[str]:
+    """Yield the Markdown table: one row for each seed, arm, mode and agent."""
+    yield (
+        "| seed | rewards | actions | agent | coach score | change [95 %] | tokens "
+        "| well-formed calls | team correct |"
+    )
+    yield "|" + "---|" * 9
+    for job in jobs:
+        for mode in MODES:
+            before, after = (by_name(report(r, AGENTS)) for r in evaluations(job, mode))
+            for agent in AGENTS:
+                cells = (
+                    str(job.seed),
+                    job.arm,
+                    mode,
+                    agent,
+                    arrow(before, after, f"{agent}/score"),
+                    str(score_change(job, mode, agent)),
+                    arrow(before, after, f"{agent}/tokens", ".0f"),
+                    arrow(before, after, f"{agent}/tool_calls") if agent == "coder_0" else "-",
+                    arrow(before, after, "outcome"),
+                )
+                yield "| " + " | ".join(cells) + " |"
+
+
+def by_name(measured: list[Measurement]) -> dict[str, Measurement]:
+    """Key measurements by name."""
+    return {one.name: one for one in measured}
+
+
+def arrow(
+    before: dict[str, Measurement], after: dict[str, Measurement], name: str, form: str = ".2f"
+) -> str:
+    """Show a quantity before and after."""
+    return f"{before[name].mean:{form}} → {after[name].mean:{form}}"
+
+
+def findings(jobs: list[Job]) -> Iterator[tuple[bool, str]]:
+    """Yield each claim of the experiment with whether the runs bear it out."""
+    for job in jobs:
+        intervals = {m: {a: score_change(job, m, a) for a in AGENTS} for m in MODES}
+        risen = [a for a in AGENTS if all(intervals[m][a].low > 0 for m in MODES)]
+        gain = change(*(measure(r, "outcome", outcome) for r in evaluations(job, "sampled")))
+        name = f"seed {job.seed}, {job.arm}"
+        if job.arm == "coach":
+            yield len(risen) >= 2, f"{name}: coach score rises, sampled and greedy: {risen}"
+            yield gain.high >= 0, f"{name}: correctness does not fall: {gain}"
+            shares = ", ".join(f"{a} {caught_up(job, a)}" for a in AGENTS)
+            yield True, f"{name}: of the sampled gain, catching up with greedy: {shares}"
+        else:
+            yield not risen, f"{name}: coach score does not rise: {risen or 'none rose'}"
+
+
+def main() -> int:
+    """Run what has not run yet and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/learn"))
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--jobs", type=int, default=default_jobs(), help="runs at a time")
+    parser.add_argument("--set", action="append", default=[], dest="settings")
+    arguments = parser.parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    jobs = [
+        Job(arguments.out, seed, arm, tuple(arguments.settings))
+        for seed in arguments.seeds
+        for arm in ARMS
+    ]
+    with ThreadPoolExecutor(arguments.jobs) as pool:
+        list(pool.map(Job.run, jobs))
+    claims = list(findings(jobs))
+    text = [*rows(jobs), "", *(f"- {'yes' if ok else 'NO'}: {claim}" for ok, claim in claims)]
+    (arguments.out / "table.md").write_text("\n".join(text) + "\n", encoding="utf-8")
+    print("\n".join(text))
+    return 0 if all(ok for ok, _ in claims) else 1
+
+
+def default_jobs() -> int:
+    """One run for each core, as far as memory goes."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return max(1, min(os.cpu_count() or 1, memory // MEMORY_PER_RUN_BYTES))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
