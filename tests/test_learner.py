@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import math
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -9,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
 from mappa_trainer import learner as learner_module
@@ -180,6 +182,33 @@ def test_bfloat16_takes_nearly_the_same_step(model: PreTrainedModel, pairs: list
     cosine = torch.cosine_similarity(flat["float32"], flat["bfloat16"], dim=0)
     assert cosine > 0.99
     assert not torch.equal(flat["float32"], flat["bfloat16"])
+
+
+class CastCount(TorchDispatchMode):
+    """Counts how often each of a model's weights is copied to another dtype."""
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self._names = {p.data_ptr(): name for name, p in model.named_parameters()}
+        self.casts: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        if func is torch.ops.aten._to_copy.default and args[0].data_ptr() in self._names:
+            self.casts[self._names[args[0].data_ptr()]] += 1
+        return func(*args, **(kwargs or {}))
+
+
+def test_a_step_casts_each_weight_once_whatever_the_micro_batches(
+    model: PreTrainedModel, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(learner_module, "HEAD_CHUNK", 8)
+    learner = make_learner(model, precision="bfloat16", token_budget=60)
+    samples = make_samples(pairs, learner.logprobs(pairs))
+    with CastCount(model) as count:
+        learner.update(samples, ppo_clip)
+    assert "model.embed_tokens.weight" in count.casts  # tied: it is the head
+    assert len(count.casts) == 15  # 7 projections in each of 2 layers, and the head
+    assert set(count.casts.values()) == {1}
 
 
 def test_the_loss_and_its_settings_are_the_callers(
