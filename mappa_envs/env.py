@@ -18,7 +18,7 @@ from typing import Any, Protocol
 
 import numpy as np
 from gymnasium import spaces
-from pettingzoo import AECEnv
+from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.actions import parse_action
 from mappa_envs.errors import ActionError, SandboxError, TaskError
@@ -47,7 +47,7 @@ class OutcomeScorer(Protocol):
         ...
 
 
-class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
+class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ignore[misc]
     """A team that works on one task in turns.
 
     Observation: `{"messages": ({"role", "content"}, ...)}`, the agent's own conversation; empty
@@ -78,7 +78,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
             "is_parallelizable": False,
         }
         self.possible_agents = list(scenario.agents)
-        self.agents = []
+        self.agents: list[str] = []
         self._roles = dict(zip(scenario.agents, scenario.roles.items(), strict=True))
         self._tasks = tasks
         self._outcome_scorer = outcome
@@ -154,7 +154,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
             raise ActionError("step() after the last dead turn: the episode is over; call reset()")
         agent = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
-            self._was_dead_step(action)  # type: ignore[arg-type]
+            self._was_dead_step(action)
             return
         if not is_text(action):
             raise ActionError(
@@ -166,7 +166,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
         self._take_turn(agent, action)
         self._accumulate_rewards()
 
-    def render(self) -> str | None:  # type: ignore[override]
+    def render(self) -> str | None:
         """Return the conversation so far (`"ansi"`), or print it (`"human"`)."""
         transcript = render_transcript(self.task, self.turns, self.outcome)
         if self.render_mode == "human":
@@ -201,12 +201,12 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
         role_name, role = self._roles[agent]
         parsed = parse_action(action)
         index = sum(turn.agent == agent for turn in self._turns)
+        results: tuple[ToolResult, ...] = ()
+        failure: str | None = None
         try:
             results = self._run_calls(parsed.calls, role)
         except SandboxError as error:
-            results, failure = (), str(error)
-        else:
-            failure = None
+            failure = str(error)
         hands_off = not results or index + 1 >= role.max_turns
         feedback = failure or _feedback(results, hands_off)
         turn = Turn(
@@ -237,7 +237,9 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
             return ToolResult(call, output=f"[not run: {call.error}]")
         if call.tool not in role.tools:
             known = ", ".join(role.tools)
-            return ToolResult(call, output=f"[not run: no tool {call.tool!r}; there is: {known}]")
+            return ToolResult(
+                call, output=f"[not run: no tool {call.tool!r:.60}; there is: {known}]"
+            )
         if self._sandbox is None:
             self._sandbox = self._make_sandbox()
         return TOOLS[call.tool](call, self._sandbox, self.scenario.limits)
@@ -288,7 +290,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):
         self._deads_step_first()
 
     def _info(self, agent: str) -> dict[str, Any]:
-        task = {"id": self._task.id, "split": self._split, **self._task.metadata}
+        task = {**self._task.metadata, "id": self._task.id, "split": self._split}
         info: dict[str, Any] = {"role": self._roles[agent][0], "task": task}
         if self._end_reason is not None:
             info["end_reason"] = self._end_reason

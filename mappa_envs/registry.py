@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import pettingzoo
+import pettingzoo  # type: ignore[import-untyped]
 from pettingzoo import AECEnv
 
 from mappa_envs.coach.ledger import Payment
@@ -97,6 +98,11 @@ def register() -> None:
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
     coach = _choice("coach", "kind", table, COACHES, default="rubric", others=_PAYMENT_KEYS)
     payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
+    for key in ("process_weight", "outcome_weight"):
+        weight = getattr(payment, key)
+        number = isinstance(weight, int | float) and not isinstance(weight, bool)
+        if not number or not math.isfinite(weight):
+            raise ScenarioError(f"coach.{key} is {weight!r}; give a finite number")
     if payment.credit not in ("every_action", "last_action"):
         raise ScenarioError(
             f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"
@@ -121,6 +127,6 @@ def _choice(
         hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
         raise ScenarioError(f"{table_name}: unknown key {unknown!r}; {hint}")
     chosen = table.get(key, default)
-    if chosen not in choices:
+    if not isinstance(chosen, str) or chosen not in choices:
         raise ScenarioError(f"{table_name}.{key} is {chosen!r}; known: {', '.join(choices)}")
     return choices[chosen]

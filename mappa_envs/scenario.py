@@ -169,7 +169,7 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key {where!r}{_suggestion(problem['loc'])}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing; add it"
-    return f"{where!r} is {problem['input']!r}: {problem['msg']}"
+    return f"{where!r} is {problem['input']!r:.80}: {problem['msg']}"
 
 
 def _suggestion(loc: tuple[int | str, ...]) -> str:

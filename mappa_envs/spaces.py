@@ -6,7 +6,7 @@ in Python; these accept any text that UTF-8 can encode, at the speed of the enco
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -53,11 +53,11 @@ class Utf8Text(spaces.Space[str]):
         """Text has no flat array form."""
         return False
 
-    def to_jsonable(self, sample_n: Sequence[str]) -> list[str]:
+    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
         """Return the texts as they are."""
         return list(sample_n)
 
-    def from_jsonable(self, sample_n: list[str]) -> list[str]:  # type: ignore[override]
+    def from_jsonable(self, sample_n: list[str]) -> list[str]:
         """Return the texts as they are."""
         return list(sample_n)
 
@@ -74,13 +74,13 @@ class Messages(spaces.Space[tuple[Message, ...]]):
     """A tuple of `{"role", "content"}` messages, e.g. `({"role": "user", "content": "Hi"},)`."""
 
     def __init__(self, seed: int | np.random.Generator | None = None) -> None:
+        self._text = Utf8Text(seed)
         super().__init__(shape=None, dtype=None, seed=seed)
-        self._text = Utf8Text()
 
-    def seed(self, seed: int | None = None) -> int:  # type: ignore[override]
+    def seed(self, seed: int | None = None) -> int:
         """Seed the space and the texts inside its samples."""
         self._text.seed(seed)
-        return int(super().seed(seed))  # type: ignore[call-overload]
+        return int(super().seed(seed))
 
     def sample(self, mask: Any = None, probability: Any = None) -> tuple[Message, ...]:
         """Draw 0 to 3 messages."""
@@ -104,13 +104,11 @@ class Messages(spaces.Space[tuple[Message, ...]]):
         """Messages have no flat array form."""
         return False
 
-    def to_jsonable(self, sample_n: Sequence[tuple[Message, ...]]) -> list[list[Message]]:
+    def to_jsonable(self, sample_n: Iterable[tuple[Message, ...]]) -> list[list[Message]]:
         """Return each sample as a list of messages."""
         return [list(sample) for sample in sample_n]
 
-    def from_jsonable(  # type: ignore[override]
-        self, sample_n: list[list[Message]]
-    ) -> list[tuple[Message, ...]]:
+    def from_jsonable(self, sample_n: list[list[Message]]) -> list[tuple[Message, ...]]:
         """Return each list of messages as a sample."""
         return [tuple(sample) for sample in sample_n]
 

@@ -50,7 +50,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ToolResult:
-    """What one tool call gave, e.g. `ToolResult(call, output="5\\n", exit_code=0)`."""
+    r"""What one tool call gave, e.g. `ToolResult(call, output="5\n", exit_code=0)`."""
 
     call: ToolCall
     output: str

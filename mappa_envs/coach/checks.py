@@ -19,7 +19,7 @@ from mappa_envs.coach.arithmetic import equations, numbers, single_number
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.types import ToolResult, Turn
 
-_BOX = re.compile(r"\\boxed\s*\{([^{}]*)\}")
+_BOX = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,11 +81,17 @@ def _criterion(role: str, name: str, table: dict[str, Any]) -> Criterion:
     points = table.pop("points", None)
     if not isinstance(points, int | float) or isinstance(points, bool) or not 0 < points < 1e6:
         raise ScenarioError(f"{where}: points is {points!r}; give a positive number")
-    wanted = set(list(inspect.signature(check).parameters)[2:])
-    if set(table) != wanted:
+    parameters = list(inspect.signature(check, eval_str=True).parameters.values())[2:]
+    wanted = {parameter.name: parameter.annotation for parameter in parameters}
+    if set(table) != set(wanted):
         raise ScenarioError(
             f"{where}: parameters are {sorted(table)}; this check takes {sorted(wanted)}"
         )
+    for key, value in table.items():
+        if type(value) is not wanted[key]:
+            raise ScenarioError(
+                f"{where}: {key} is {value!r}; it must be of type {wanted[key].__name__}"
+            )
     return Criterion(name, check, float(points), table)
 
 

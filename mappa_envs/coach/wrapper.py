@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numbers
 import time
 from typing import Any
 
-from pettingzoo import AECEnv
-from pettingzoo.utils.wrappers import BaseWrapper
+from pettingzoo import AECEnv  # type: ignore[import-untyped]
+from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
@@ -16,7 +17,7 @@ from mappa_envs.types import Assessment, LedgerEntry, Message, Turn
 Observation = dict[str, tuple[Message, ...]]
 
 
-class CoachWrapper(BaseWrapper[str, Observation, str]):
+class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
     """Scores every action and keeps the ledger.
 
     Wraps a `PipelineEnv`, with or without other PettingZoo wrappers between. The wrapper owns its
@@ -50,11 +51,14 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):
         self._cumulative_rewards = dict.fromkeys(self.env.agents, 0.0)
         self.infos = dict(self.env.infos)
 
-    def step(self, action: str | None) -> None:  # type: ignore[override]
+    def step(self, action: str | None) -> None:
         """Take one action and pay for it."""
+        if not self.env.agents:
+            super().step(action)  # says that the episode is over
+            return
         agent = self.env.agent_selection
         live = not (self.env.terminations[agent] or self.env.truncations[agent])
-        super().step(action)  # type: ignore[arg-type]
+        super().step(action)
         self.rewards = dict.fromkeys(self.env.agents, 0.0)
         if live:
             self._cumulative_rewards[agent] = 0.0
@@ -82,12 +86,12 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):
 
     def _judge(self, turn: Turn, history: tuple[Turn, ...]) -> LedgerEntry:
         start = time.perf_counter()
+        assessment: Assessment | None = None
         try:
             assessment = self._assess(turn, history)
-        except CoachError as error:
-            assessment, why = None, str(error)
-        else:
             why = assessment.rationale
+        except CoachError as error:
+            why = str(error)
         return LedgerEntry(
             step=turn.step,
             agent=turn.agent,
@@ -109,14 +113,14 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):
             raise CoachError(f"not judged: the sandbox died during the action: {turn.feedback}")
         context = CoachContext(problem=self.env.task.prompt, history=history)
         assessment = self.coach.assess(turn, context)
-        if not 0 <= assessment.score <= 10:
-            raise CoachError(
-                f"coach {self.coach.id!r} gave {assessment.score!r}; a score is a number 0 to 10"
-            )
-        return assessment
+        score: Any = assessment.score
+        is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
+        if not is_number or not 0 <= score <= 10:
+            raise CoachError(f"coach {self.coach.id!r} gave {score!r}; a score is a number 0 to 10")
+        return Assessment(float(score), assessment.rationale)
 
     def _info(self, agent: str) -> dict[str, Any]:
-        info = self.env.infos[agent]
+        info: dict[str, Any] = self.env.infos[agent]
         if not (self.env.terminations[agent] or self.env.truncations[agent]):
             return info
         own = [entry_record(entry) for entry in self._entries if entry.agent == agent]
