@@ -1,0 +1,335 @@
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mappa_envs import Scenario, load_scenario, make_mathchat, make_pipeline
+from mappa_envs.coach.rubric import RubricCoach
+from mappa_envs.coach.wrapper import CoachWrapper
+from mappa_envs.env import PipelineEnv
+from mappa_envs.errors import MappaEnvError, ScenarioError
+from mappa_envs.prompts import check_template, render_template, template_fields
+from mappa_envs.sandbox import Limits
+from mappa_envs.scenario import scenario_folder, visible_fields
+from mappa_envs.testing import ScriptedCoach, play
+
+TOML = """
+name = "pair"
+outcome = "math_answer"
+
+[roles.writer]
+prompt = "writer.md"
+rubric.concise = { points = 2, max_words = 5 }
+
+[roles.reader]
+prompt = "reader.md"
+system = "You read."
+max_turns = 3
+tools = ["python"]
+rubric.one_box = { points = 1.5 }
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "scenario.toml").write_text(TOML, encoding="utf-8")
+    (tmp_path / "writer.md").write_text("Write about {{ problem }}.\n", encoding="utf-8")
+    (tmp_path / "reader.md").write_text(
+        "{{problem}}: {{ writer.message }} {{  writer.output }}", encoding="utf-8"
+    )
+    return tmp_path
+
+
+def refused(folder: Path, overrides: Mapping[str, Any] | None = None) -> str:
+    """Load what must be refused; return the message, which must be one line naming the file."""
+    with pytest.raises(ScenarioError) as caught:
+        RubricCoach(load_scenario(folder, overrides))
+    message = str(caught.value)
+    assert "\n" not in message
+    assert len(message) < 400 + len(str(folder))
+    assert caught.value.exit_code == 2
+    return message
+
+
+# --- what loads -------------------------------------------------------------------------------
+
+
+def test_a_scenario_folder(folder: Path) -> None:
+    scenario = load_scenario(folder)
+    assert scenario.name == "pair"
+    assert scenario.agents == ("writer_0", "reader_0")
+    writer, reader = scenario.roles.values()
+    assert (writer.prompt, writer.system) == ("Write about {{ problem }}.", "")
+    assert (writer.max_turns, writer.tools) == (1, ())
+    assert (reader.max_turns, reader.tools, reader.system) == (3, ("python",), "You read.")
+    assert writer.rubric == {"concise": {"points": 2, "max_words": 5}}
+    assert (scenario.tasks, scenario.test_tasks, scenario.task_seed) == ("generated", None, 0)
+    assert scenario.strip_thinking
+    assert scenario.limits.timeout_s == Limits().timeout_s
+
+
+def test_overrides_are_merged_key_by_key(folder: Path) -> None:
+    overrides = {
+        "task_seed": 7,
+        "limits": {"timeout_s": 2},
+        "roles": {"reader": {"max_turns": 1, "rubric": {"one_box": {"points": 4}}}},
+    }
+    scenario = load_scenario(folder, overrides)
+    assert scenario.task_seed == 7
+    assert scenario.limits.timeout_s == 2.0
+    assert scenario.limits.memory_bytes == Limits().memory_bytes
+    reader = scenario.roles["reader"]
+    assert (reader.max_turns, reader.system) == (1, "You read.")
+    assert reader.rubric == {"one_box": {"points": 4}}
+    assert load_scenario(folder).roles["reader"].max_turns == 3
+    assert overrides["limits"] == {"timeout_s": 2}
+
+
+def test_a_scenario_cannot_be_changed(folder: Path) -> None:
+    scenario = load_scenario(folder)
+    with pytest.raises(ValueError, match="frozen"):
+        scenario.name = "other"
+    with pytest.raises(ValueError, match="frozen"):
+        scenario.roles["writer"].max_turns = 2
+
+
+def test_roles_see_the_problem_and_what_earlier_roles_left(folder: Path) -> None:
+    roles = load_scenario(folder).roles
+    assert visible_fields(roles, "writer") == {"problem"}
+    assert visible_fields(roles, "reader") == {"problem", "writer.message", "writer.output"}
+
+
+def test_mathchat_ships_with_the_package() -> None:
+    scenario = load_scenario(scenario_folder("mathchat"))
+    assert isinstance(scenario, Scenario)
+    assert scenario.agents == ("solver_0", "coder_0", "verifier_0")
+    assert [role.tools for role in scenario.roles.values()] == [(), ("python",), ()]
+    assert RubricCoach(scenario).id == "rubric"
+    for role in scenario.roles.values():
+        assert "problem" in template_fields(role.prompt)
+    fields = template_fields(scenario.roles["verifier"].prompt)
+    assert {"coder.message", "coder.output"} <= set(fields)
+    assert not any(field.startswith("solver") for field in fields)
+
+
+def test_a_folder_plays(folder: Path) -> None:
+    env = make_pipeline(folder, coach={"kind": "rubric"})
+    paid = play(env, {"writer_0": ["Two words"], "reader_0": [r"\boxed{1}"]}, seed=0)
+    assert paid == {"writer_0": [0.0, 1.0], "reader_0": [0.0, 1.0]}
+    env.close()
+
+
+# --- what is refused --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"taks": "a.json"}, "unknown key 'taks'; did you mean 'tasks'?"),
+        (
+            {"roles": {"reader": {"max_turn": 2}}},
+            "unknown key 'roles.reader.max_turn'; did you mean 'max_turns'?",
+        ),
+        ({"limits": {"timeout": 3}}, "unknown key 'limits.timeout'; did you mean 'timeout_s'?"),
+        ({"generated": {"level": [1]}}, "unknown key 'generated.level'; did you mean 'levels'?"),
+        (
+            {"generated": {"zzz": 1}},
+            "unknown key 'generated.zzz'; known keys: levels, families",
+        ),
+        ({"name": 3}, "'name' is 3: Input should be a valid string"),
+        ({"outcome": "luck"}, "'outcome' is 'luck': Input should be 'math_answer'"),
+        ({"roles": {"reader": {"max_turns": 0}}}, "'roles.reader.max_turns' is 0: Input should be"),
+        (
+            {"roles": {"reader": {"tools": ["bash"]}}},
+            "'roles.reader.tools.0' is 'bash': Input should be 'python'",
+        ),
+        ({"limits": {"timeout_s": "soon"}}, "'limits.timeout_s' is 'soon': Input should be a"),
+        ({"roles": {"extra": {}}}, "key 'roles.extra.prompt' is missing; add it"),
+    ],
+)
+def test_a_wrong_key_or_value(folder: Path, overrides: Any, words: str) -> None:
+    message = refused(folder, overrides)
+    assert message.startswith(f"{folder / 'scenario.toml'}: {words}")
+
+
+@pytest.mark.parametrize("name", ["Reader", "reader_two", "reader2", "", "lesér"])
+def test_a_role_name_that_makes_no_agent_name(folder: Path, name: str) -> None:
+    text = TOML.replace("[roles.reader]", f'[roles."{name}"]')
+    (folder / "scenario.toml").write_text(text, encoding="utf-8")
+    message = refused(folder)
+    assert message.startswith(f"{folder / 'scenario.toml'}: 'roles' is ")
+    assert message.endswith(f"role name {name!r} must be lower-case letters only")
+
+
+def test_a_scenario_without_roles(folder: Path) -> None:
+    (folder / "scenario.toml").write_text('name = "none"\noutcome = "math_answer"\nroles = {}')
+    assert "'roles' is {}: Dictionary should have at least 1 item" in refused(folder)
+
+
+def test_a_missing_key(folder: Path) -> None:
+    (folder / "scenario.toml").write_text('name = "pair"', encoding="utf-8")
+    assert refused(folder) == f"{folder / 'scenario.toml'}: key 'roles' is missing; add it"
+
+
+def test_a_missing_folder(tmp_path: Path) -> None:
+    message = refused(tmp_path / "nowhere")
+    path = tmp_path / "nowhere" / "scenario.toml"
+    assert message == f"{path}: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize("content", ["name = ", "[roles", "just words", "a = 1\na = 2"])
+def test_what_is_not_toml(folder: Path, content: str) -> None:
+    (folder / "scenario.toml").write_text(content, encoding="utf-8")
+    message = refused(folder)
+    assert message.startswith(f"{folder / 'scenario.toml'}: is not TOML: ")
+    assert re.search(r"\(at (line \d+, column \d+|end of document)\)$", message)
+
+
+def test_what_is_not_utf8(folder: Path) -> None:
+    (folder / "scenario.toml").write_bytes(b"name = '\xff'")
+    assert refused(folder).startswith(f"{folder / 'scenario.toml'}: cannot be read: ")
+
+
+def test_a_missing_prompt_file(folder: Path) -> None:
+    (folder / "reader.md").unlink()
+    path = folder / "reader.md"
+    assert refused(folder) == f"{path}: cannot be read: No such file or directory"
+
+
+@pytest.mark.parametrize(
+    "field", ["reader.message", "writer.code", "Problem", "", "answer", "task.answers", "writer"]
+)
+def test_an_unknown_prompt_field(folder: Path, field: str) -> None:
+    (folder / "reader.md").write_text(f"{{{{ {field} }}}}", encoding="utf-8")
+    assert refused(folder) == (
+        f"{folder / 'reader.md'}: unknown field {{{{ {field} }}}}; "
+        "known here: problem, writer.message, writer.output"
+    )
+
+
+def test_a_role_may_not_see_a_later_one(folder: Path) -> None:
+    (folder / "writer.md").write_text("{{ reader.message }}", encoding="utf-8")
+    assert refused(folder) == (
+        f"{folder / 'writer.md'}: unknown field {{{{ reader.message }}}}; known here: problem"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rubric", "words"),
+    [
+        ({"brief": {"points": 1}}, "roles.writer.rubric.brief: unknown check; known: box_equals"),
+        ({"one_box": {}}, "roles.writer.rubric.one_box: points is None; give a positive number"),
+        ({"one_box": {"points": 0}}, "roles.writer.rubric.one_box: points is 0; give a positive"),
+        ({"one_box": {"points": -1}}, "roles.writer.rubric.one_box: points is -1; give"),
+        ({"one_box": {"points": True}}, "roles.writer.rubric.one_box: points is True; give"),
+        ({"one_box": {"points": "2"}}, "roles.writer.rubric.one_box: points is '2'; give"),
+        (
+            {"one_box": {"points": float("nan")}},
+            "roles.writer.rubric.one_box: points is nan; give a positive number",
+        ),
+        (
+            {"one_box": {"points": 1, "max_words": 3}},
+            "roles.writer.rubric.one_box: parameters are ['max_words']; this check takes []",
+        ),
+        (
+            {"concise": {"points": 1, "max_words": 3, "words": 4}},
+            "roles.writer.rubric.concise: parameters are ['max_words', 'words']; this check takes",
+        ),
+        (
+            {"concise": {"points": 1, "max_words": "few"}},
+            "roles.writer.rubric.concise: max_words is 'few'; it must be of type int",
+        ),
+    ],
+)
+def test_a_wrong_rubric(folder: Path, rubric: Any, words: str) -> None:
+    assert refused(folder, {"roles": {"writer": {"rubric": rubric}}}).startswith(words)
+
+
+def test_a_parameter_that_a_check_needs(folder: Path) -> None:
+    text = TOML.replace(", max_words = 5", "")
+    (folder / "scenario.toml").write_text(text, encoding="utf-8")
+    assert refused(folder) == (
+        "roles.writer.rubric.concise: parameters are []; this check takes ['max_words']"
+    )
+
+
+def test_a_role_without_a_rubric(folder: Path) -> None:
+    text = TOML.replace("rubric.one_box = { points = 1.5 }", "")
+    (folder / "scenario.toml").write_text(text, encoding="utf-8")
+    assert refused(folder).startswith(
+        "scenario 'pair': role 'reader' has no rubric; add a table roles.reader.rubric with checks"
+    )
+    make_pipeline(folder).close()
+
+
+@pytest.mark.parametrize(
+    ("tables", "words"),
+    [
+        ({"coach": {"kind": "oracle"}}, "coach.kind is 'oracle'; known: rubric"),
+        ({"coach": {"kind": ["rubric"]}}, r"coach.kind is \['rubric'\]; known: rubric"),
+        ({"coach": {"kin": "rubric"}}, "coach: unknown key 'kin'; did you mean 'kind'?"),
+        ({"coach": {"x": 1}}, "coach: unknown key 'x'; known keys: credit, kind, outcome_weight, "),
+        ({"coach": {"credit": "all"}}, "coach.credit is 'all'; it must be 'every_action' or"),
+        ({"coach": {"process_weight": "1"}}, "coach.process_weight is '1'; give a finite number"),
+        ({"coach": {"outcome_weight": None}}, "coach.outcome_weight is None; give a finite"),
+        ({"coach": {"outcome_weight": True}}, "coach.outcome_weight is True; give a finite"),
+        ({"coach": {"process_weight": float("nan")}}, "coach.process_weight is nan; give"),
+        ({"coach": {"process_weight": float("inf")}}, "coach.process_weight is inf; give"),
+        ({"sandbox": {"level": "none"}}, "sandbox.level is 'none'; known: local"),
+        ({"sandbox": {"levl": "local"}}, "sandbox: unknown key 'levl'; did you mean 'level'?"),
+        ({"scenario": {"taks": 1}}, "scenario.toml: unknown key 'taks'; did you mean 'tasks'?"),
+    ],
+)
+def test_a_wrong_table_of_make(tables: Any, words: str) -> None:
+    with pytest.raises(ScenarioError, match=words.replace("?", r"\?")) as caught:
+        make_mathchat(**tables)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_unknown_scenario() -> None:
+    with pytest.raises(ScenarioError, match="'chess' does not ship with this package"):
+        make_pipeline("chess")
+
+
+def test_errors_of_the_user_have_one_base() -> None:
+    with pytest.raises(MappaEnvError) as caught:
+        make_mathchat(coach={"kind": "oracle"})
+    assert isinstance(caught.value, ValueError)
+
+
+def test_what_make_builds(folder: Path) -> None:
+    bare = make_pipeline(folder, render_mode="ansi")
+    assert type(bare) is PipelineEnv
+    assert bare.render_mode == "ansi"
+    assert bare.metadata["name"] == "pair_v0"
+    assert not bare.metadata["is_parallelizable"]
+    table = {"process_weight": 0.5, "outcome_weight": 2, "credit": "last_action"}
+    coached = make_pipeline(folder, coach=table)
+    assert isinstance(coached, CoachWrapper)
+    assert isinstance(coached.coach, RubricCoach)
+    payment = coached.payment
+    assert (payment.process_weight, payment.outcome_weight) == (0.5, 2)
+    assert payment.credit == "last_action"
+    own = ScriptedCoach(1.0)
+    assert make_pipeline(folder, coach=own).coach is own
+    assert table == {"process_weight": 0.5, "outcome_weight": 2, "credit": "last_action"}
+
+
+# --- prompts ----------------------------------------------------------------------------------
+
+
+def test_templates() -> None:
+    template = "{{ a }}{{b.c}} {{  a  }} { a } {{{ x }}"
+    assert template_fields(template) == ("a", "b.c", "a", "x")
+    values = {"a": "{{ b.c }}", "b.c": "\\1 {{ a }}", "x": "{x}"}
+    assert render_template(template, values) == "{{ b.c }}\\1 {{ a }} {{ b.c }} { a } {{x}"
+
+
+def test_a_template_with_fields_it_may_use() -> None:
+    check_template("no fields, {one} brace, {{ a }}", {"a"}, "here")
+    with pytest.raises(ScenarioError, match=r"^here: unknown field \{\{ b \}\}; known here: a$"):
+        check_template("{{ b }}", {"a"}, "here")
