@@ -40,7 +40,8 @@ def main() -> None:
         code = getattr(error, "exit_code", None)
         if code is None:
             raise
-        typer.echo(f"error: {error}", err=True)
+        line = " ".join(filter(None, map(str.strip, str(error).splitlines())))
+        typer.echo(f"error: {line}", err=True)
         sys.exit(code)
 
 

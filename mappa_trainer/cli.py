@@ -98,7 +98,8 @@ def show(
 
 
 def _offline() -> None:
-    """Keep the model library from asking a hub for what is on disk."""
+    """Keep the model library from asking a hub for what is on disk, and from its progress bars."""
     import os
 
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")

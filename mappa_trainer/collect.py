@@ -11,16 +11,16 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
-from pettingzoo import AECEnv
+from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Policy
 from mappa_trainer.seeds import derive_seed
 from mappa_trainer.types import Episode, Generation, Sampling, Transition
 
-Env = AECEnv[str, Any, Any]
+Env: TypeAlias = AECEnv[str, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)

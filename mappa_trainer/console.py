@@ -39,7 +39,7 @@ class Console:
         """Say what starts and where its files are."""
         self._total = recipe.train.iterations
         verb = f"resumes after {first} iterations" if first else "starts"
-        self.say(f"run [bold]{recipe.name}[/bold] {verb}: {self._total} iterations in {path}")
+        self.say(f"run {recipe.name} {verb}: {self._total} iterations in {path}")
 
     def phase(self, name: str, check: Callable[[], None]) -> Callable[[str], None]:
         """Return a callback that shows progress within a phase and stops where asked to."""
@@ -62,7 +62,7 @@ class Console:
 
     def say(self, text: str) -> None:
         """Print a line that stays."""
-        self._console.print(text, highlight=False)
+        self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
     def iteration(self, iteration: int, metrics: Metrics) -> None:
         """Print one iteration in a line."""

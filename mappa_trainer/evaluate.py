@@ -59,7 +59,8 @@ def coach_score(agent: str) -> Measure:
 
     def value(record: Record) -> float | None:
         entries = [action["ledger"] for action in _actions(record, agent)]
-        return _mean([entry["score"] for entry in entries if entry and entry["score"] is not None])
+        scores = [entry.get("score") for entry in entries if entry]
+        return _mean([score for score in scores if score is not None])
 
     return value
 

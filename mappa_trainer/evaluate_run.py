@@ -56,7 +56,8 @@ def evaluate_run(
     rich.print(measurement_table(title, report(records, agents)))
     for k, value in _pass_rates(records, samples).items():
         rich.print(f"pass@{k}  {value:.3f}")
-    rich.print(f"episodes: {run.path / 'episodes' / name}.jsonl")
+    stored = f"episodes: {run.path / 'episodes' / name}.jsonl"
+    rich.get_console().print(stored, highlight=False, markup=False, soft_wrap=True)
 
 
 def _plays(seed: int, split: str, count: int, samples: int) -> list[Play]:
@@ -82,6 +83,5 @@ def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
     if not whole:
         return {}
     return {
-        k: fmean(pass_at_k(samples, sum(tries), k) for tries in whole)
-        for k in sorted({1, samples})
+        k: fmean(pass_at_k(samples, sum(tries), k) for tries in whole) for k in sorted({1, samples})
     }

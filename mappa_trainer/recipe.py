@@ -177,7 +177,9 @@ def _value(text: str) -> Any:
 
 
 def _first_problem(error: ValidationError) -> str:
-    problem = error.errors()[0]
+    problems = error.errors()
+    unknown = (problem for problem in problems if problem["type"] == "extra_forbidden")
+    problem = next(unknown, problems[0])  # a misspelt key is the reason why another is missing
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
         return f"unknown key {where!r}; {_suggestion(problem['loc'])}"

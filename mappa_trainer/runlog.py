@@ -5,12 +5,15 @@
     episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
     tensorboard/           the same numbers as events
     checkpoints/           see `mappa_trainer.checkpoint`
+
+Rows are appended to metrics.jsonl; every other file is written as a whole.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -20,6 +23,8 @@ from mappa_trainer.recipe import Recipe, parse_recipe
 from mappa_trainer.types import Episode, Transition
 
 Record = Mapping[str, Any]
+
+_TRAINING = re.compile(r"train-(\d{4,})")
 
 
 class RunDirectory:
@@ -80,9 +85,9 @@ class RunDirectory:
         """Drop what was logged beyond `iterations` iterations, before they are done again."""
         rows = [row for row in self.metrics() if row["iteration"] < iterations]
         _write_atomically(self.path / "metrics.jsonl", rows)
-        for path in (self.path / "episodes").glob("train-*.jsonl"):
-            if int(path.stem.split("-")[1]) >= iterations:
-                path.unlink()
+        for iteration, name in self._training_episodes():
+            if iteration >= iterations:
+                (self.path / "episodes" / f"{name}.jsonl").unlink()
 
     def add_metrics(self, row: Record) -> None:
         """Append one row to metrics.jsonl."""
@@ -114,6 +119,14 @@ class RunDirectory:
     def episode_names(self) -> list[str]:
         """Return the names of the episode files, e.g. `["eval-0000-greedy", "train-0000"]`."""
         return sorted(path.stem for path in (self.path / "episodes").glob("*.jsonl"))
+
+    def training_names(self) -> list[str]:
+        """Return the names of the files that training wrote, earliest iteration first."""
+        return [name for _, name in self._training_episodes()]
+
+    def _training_episodes(self) -> list[tuple[int, str]]:
+        found = [_TRAINING.fullmatch(name) for name in self.episode_names()]
+        return sorted((int(match[1]), match[0]) for match in found if match)
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:

@@ -14,6 +14,9 @@ from rich.text import Text
 from mappa_trainer.errors import RunDirectoryError
 from mappa_trainer.runlog import Record, RunDirectory
 
+_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)], "\ufffd")
+"""What a terminal would obey; tabs and line ends stay."""
+
 
 def show_episode(path: Path, number: int, source: str | None) -> None:
     """Print an episode.
@@ -32,7 +35,7 @@ def show_episode(path: Path, number: int, source: str | None) -> None:
 
 
 def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, Record]:
-    names = [source] if source else [n for n in run.episode_names() if n.startswith("train-0")]
+    names = [source] if source else run.training_names()
     left = number
     for name in names:
         records = run.episodes(name)
@@ -46,35 +49,39 @@ def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, Reco
 
 
 def _render(name: str, record: Record) -> Iterator[RenderableType]:
-    """Everything an agent wrote is plain text here: no markup in it is followed."""
-    yield Text(f"{name}, episode {record['index']}, task {record['task'].get('id')}", "bold")
+    yield _plain(f"{name}, episode {record['index']}, task {record['task'].get('id')}", "bold")
     for action in record["actions"]:
         yield _panel(action)
     outcome = record["outcome"]
     if outcome is None:
-        yield Text(f"no outcome: {record['end_reasons']}", "red")
+        yield _plain(f"no outcome: {record['end_reasons']}", "red")
     else:
         style = "green" if outcome["score"] == 1.0 else "red"
         accepted = " or ".join(outcome.get("accepted", []))
-        yield Text(f"outcome {outcome['score']:g}: {outcome['reason']}", style)
-        yield Text(f"accepted answer: {accepted}")
+        yield _plain(f"outcome {outcome['score']:g}: {outcome['reason']}", style)
+        yield _plain(f"accepted answer: {accepted}")
+
+
+def _plain(text: str, style: str = "") -> Text:
+    """Return what an agent may have written: no markup or control character in it is followed."""
+    return Text(text.translate(_CONTROLS), style)
 
 
 def _panel(action: dict[str, Any]) -> Panel:
     parts: list[RenderableType] = [
-        Text(f"{message['role']}: {message['content']}", "dim") for message in action["messages"]
+        _plain(f"{message['role']}: {message['content']}", "dim") for message in action["messages"]
     ]
-    parts.append(Text(action["action"] or "(empty action)"))
+    parts.append(_plain(action["action"] or "(empty action)"))
     for result in (action["turn"] or {}).get("tool_results", []):
-        parts.append(Text(f"output: {result['output']}", "cyan"))
-    parts.append(Text(_verdict(action), "yellow"))
+        parts.append(_plain(f"output: {result['output']}", "cyan"))
+    parts.append(_plain(_verdict(action), "yellow"))
     title = f"{action['agent']}, action {action['index'] + 1}, {action['tokens']} tokens"
     return Panel(Group(*parts), title=title, title_align="left")
 
 
 def _verdict(action: dict[str, Any]) -> str:
     entry = action["ledger"]
-    if entry is None:
+    if entry is None or "score" not in entry:
         return f"reward {action['reward']}"
     score = "unscored" if entry["score"] is None else f"score {entry['score']:.2f} of 10"
     return f"{score}, reward {entry['reward']:.4f} ({entry['coach']})\n{entry['rationale']}"

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import pettingzoo
+import pettingzoo  # type: ignore[import-untyped]
 import torch
-from pettingzoo.env_registry.exceptions import PettingZooRegistryError
+from pettingzoo.env_registry.exceptions import PettingZooRegistryError  # type: ignore[import-untyped]
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.checkpoint import load_state
@@ -30,6 +30,8 @@ def make_env(recipe: Recipe) -> Env:
             such tables. What the environment says about the tables' contents passes through.
     """
     table = recipe.env
+    if not all(map(str.isidentifier, table.module.split("."))):
+        raise RecipeError(f"env.module {table.module!r} cannot be imported: it is no module name")
     try:
         importlib.import_module(table.module)
     except ImportError as error:

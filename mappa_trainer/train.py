@@ -153,7 +153,9 @@ def _evaluate(
 ) -> None:
     """Play the held-out problems, the same ones with the same seeds every time."""
     agents = envs[0].possible_agents
-    modes = {"sampled": recipe.sampling.temperature} | ({"greedy": 0.0} if recipe.eval.greedy else {})
+    modes = {"sampled": recipe.sampling.temperature}
+    if recipe.eval.greedy:
+        modes["greedy"] = 0.0
     for mode, temperature in modes.items():
         progress = console.phase(f"evaluation after {iteration}, {mode}", check)
         todo = plays(recipe.train.seed, "eval", 0, recipe.eval.problems, "test")

@@ -56,7 +56,9 @@ def shuffle_rewards(batch: Batch, seed: int) -> Batch:
     dealt = iter(rewards)
     return replace(
         batch,
-        mini_batches=[[replace(t, reward=next(dealt)) for t in mini] for mini in batch.mini_batches],
+        mini_batches=[
+            [replace(t, reward=next(dealt)) for t in mini] for mini in batch.mini_batches
+        ],
     )
 
 
@@ -126,9 +128,7 @@ def _advantages(
 ) -> list[Tensor]:
     estimator = estimators.find(recipe.algorithm.advantage)
     scores = [float(t.reward) for t in transitions if t.reward is not None]
-    return estimator(
-        scores, kls, kl_coef=recipe.algorithm.kl_coef, gamma=recipe.algorithm.gamma
-    )
+    return estimator(scores, kls, kl_coef=recipe.algorithm.kl_coef, gamma=recipe.algorithm.gamma)
 
 
 def _optimise(

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from mappa_trainer import train
+from mappa_trainer.checkpoint import latest_checkpoint, load_state, save_checkpoint
+from mappa_trainer.console import Console
+from mappa_trainer.errors import CheckpointError
+from mappa_trainer.learner import Learner
+from mappa_trainer.losses import ppo_clip
+from mappa_trainer.models import load_model, load_tokenizer
+from mappa_trainer.recipe import Recipe
+from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.types import Sample
+
+AGENTS = ["solver_0", "coder_0", "verifier_0"]
+MAPPA = [sys.executable, "-c", "from mappa_envs.cli import main; main()"]
+MakeRecipe = Callable[..., Recipe]
+
+
+def assert_same_run(one: Path, other: Path) -> None:
+    """Two runs ended with the same bits and have the same history but for the clock."""
+    checkpoints = [latest_checkpoint(path) for path in (one, other)]
+    assert checkpoints[0][1] == checkpoints[1][1] == 4
+    for agent in AGENTS:
+        weights, theirs = (load_file(c / agent / "model.safetensors") for c, _ in checkpoints)
+        assert weights.keys() == theirs.keys()
+        assert all(torch.equal(weights[name], theirs[name]) for name in weights)
+        state, other_state = (torch.load(c / "state" / f"{agent}.pt") for c, _ in checkpoints)
+        assert_same_state(state, other_state)
+    runs = [RunDirectory.open(path) for path in (one, other)]
+    assert runs[0].episode_names() == runs[1].episode_names()
+    for name in runs[0].episode_names():
+        assert runs[0].episodes(name) == runs[1].episodes(name)
+    rows, other_rows = ([without_clock(row) for row in run.metrics()] for run in runs)
+    assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
+    assert rows == other_rows
+
+
+def assert_same_state(state: Any, other: Any) -> None:
+    if isinstance(state, dict):
+        assert state.keys() == other.keys()
+        for key in state:
+            assert_same_state(state[key], other[key])
+    elif isinstance(state, list):
+        assert len(state) == len(other)
+        for mine, theirs in zip(state, other, strict=True):
+            assert_same_state(mine, theirs)
+    elif isinstance(state, torch.Tensor):
+        assert torch.equal(state, other)
+    else:
+        assert state == other
+
+
+def without_clock(row: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in row.items() if not name.startswith("seconds/")}
+
+
+def fail_in_collect(
+    monkeypatch: pytest.MonkeyPatch, iteration: int, act: Callable[[], None]
+) -> None:
+    """Call `act` in the middle of collecting the episodes of an iteration."""
+    collect = train.collect
+
+    def disturbed(envs: Any, todo: Any, policies: Any, sampling: Any, progress: Any) -> Any:
+        options = todo[0].options
+        rounds = iter(range(99))
+
+        def disturb(text: str) -> None:
+            if options == {"split": "train", "task": 3 * iteration} and next(rounds) == 1:
+                act()
+            progress(text)
+
+        return collect(envs, todo, policies, sampling, disturb)
+
+    monkeypatch.setattr(train, "collect", disturbed)
+
+
+def crash() -> None:
+    raise OSError("power cut")
+
+
+def test_the_undisturbed_run_learned_something(finished_run: Path, tiny_model: Path) -> None:
+    """What the comparisons below compare is neither constant nor where it started."""
+    rows = RunDirectory.open(finished_run).metrics()
+    for agent in AGENTS:
+        assert any(row[f"{agent}/reward_std"] > 0 for row in rows)
+        assert any(row[f"{agent}/grad_norm"] > 0 for row in rows)
+    checkpoint, _ = latest_checkpoint(finished_run)
+    start = load_file(tiny_model / "model.safetensors")
+    ends = [load_file(checkpoint / agent / "model.safetensors") for agent in AGENTS]
+    for end in ends:
+        assert all(not torch.equal(end[name], start[name]) for name in start)
+    assert all(not torch.equal(ends[0][name], ends[1][name]) for name in start)
+    assert all(not torch.equal(ends[1][name], ends[2][name]) for name in start)
+
+
+def test_a_stop_and_a_resume_change_nothing(
+    make_recipe: MakeRecipe, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_in_collect(patch, 2, lambda: signal.raise_signal(signal.SIGINT))
+        assert not train.start(make_recipe(), path, Console())
+    assert latest_checkpoint(path)[1] == 2
+    assert len(RunDirectory.open(path).metrics()) == 2
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+
+
+def test_a_crash_after_unsaved_iterations_and_a_resume_change_nothing(
+    make_recipe: MakeRecipe, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_in_collect(patch, 3, crash)
+        with pytest.raises(OSError, match="power cut"):
+            train.start(make_recipe(), path, Console())
+    run = RunDirectory.open(path)
+    assert latest_checkpoint(path)[1] == 2
+    assert len(run.metrics()) == 3
+    with (path / "metrics.jsonl").open("a") as file:
+        file.write('{"iteration": 3, "outc')
+    (path / "checkpoints" / ".partial-0004" / "solver_0").mkdir(parents=True)
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+    assert not (path / "checkpoints" / ".partial-0004").exists()
+
+
+def test_a_killed_process_and_a_resume_change_nothing(
+    recipe_file: Path, tmp_path: Path, finished_run: Path
+) -> None:
+    path = tmp_path / "run"
+    process = subprocess.Popen(
+        [*MAPPA, "train", str(recipe_file), "--out", str(path)],
+        stdout=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )
+    try:
+        saved = path / "checkpoints" / "iteration-0002"
+        while not saved.exists() and process.poll() is None:
+            time.sleep(0.002)
+        process.send_signal(signal.SIGKILL)
+    finally:
+        process.kill()
+        process.wait()
+    assert saved.exists()
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+
+
+def test_resuming_a_finished_run_repeats_nothing(finished_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished_run, path)
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+
+
+def test_old_checkpoints_are_dropped_and_new_ones_kept(
+    finished_run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    found = sorted(path.name for path in (finished_run / "checkpoints").iterdir())
+    assert found == ["iteration-0002", "iteration-0004"]
+    learners = {"ann": Learner(load_model(tiny_model))}
+    for iteration in (1, 2, 10):
+        save_checkpoint(tmp_path, iteration, learners, load_tokenizer(tiny_model), keep=2)
+    found = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
+    assert found == ["iteration-0002", "iteration-0010"]
+    assert latest_checkpoint(tmp_path) == (tmp_path / "checkpoints" / "iteration-0010", 10)
+
+
+def test_ten_thousand_iterations_come_after_nine_thousand(tmp_path: Path) -> None:
+    for name in ("iteration-9999", "iteration-10000"):
+        (tmp_path / "checkpoints" / name).mkdir(parents=True)
+        (tmp_path / "checkpoints" / name / "complete.json").write_text("{}")
+    assert latest_checkpoint(tmp_path)[1] == 10000
+
+
+def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) -> None:
+    learners = {"ann": Learner(load_model(tiny_model), precision="float32")}
+    tokenizer = load_tokenizer(tiny_model)
+    first = save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1)
+    (first / "stray").write_text("x")
+    sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
+    learners["ann"].update([sample], ppo_clip)
+    assert save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1) == first
+    assert not (first / "stray").exists()
+    assert json.loads((first / "complete.json").read_text()) == {"iteration": 1, "agents": ["ann"]}
+    saved = load_file(first / "ann" / "model.safetensors")
+    assert torch.equal(saved["model.norm.weight"], learners["ann"].model.model.norm.weight)
+
+
+def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
+    learner = Learner(load_model(tiny_model), peak_learning_rate=1e-3, precision="float32")
+    sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
+    for _ in range(3):
+        learner.update([sample], ppo_clip)
+    checkpoint = save_checkpoint(tmp_path, 3, {"ann": learner}, load_tokenizer(tiny_model), 1)
+    again = Learner(load_model(checkpoint / "ann"), peak_learning_rate=1e-3, precision="float32")
+    load_state(checkpoint, "ann", again)
+    assert again.step == 3
+    assert_same_state(again.state_dict(), learner.state_dict())
+    moments = again.state_dict()["optimizer"]["state"][0]
+    assert float(moments["exp_avg"].abs().max()) > 0
+    assert learner.update([sample], ppo_clip) == again.update([sample], ppo_clip)
+    assert_same_state(again.model.state_dict(), learner.model.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("folders", "words"),
+    [
+        ([], "no complete checkpoint, none; start a new run"),
+        (["."], "no complete checkpoint, none; start a new run"),
+        (["iteration-0002", ".partial-0003"], r"only incomplete ones \(.partial-0003, iteration"),
+    ],
+)
+def test_without_a_complete_checkpoint_there_is_none(
+    tmp_path: Path, folders: list[str], words: str
+) -> None:
+    for folder in folders:
+        (tmp_path / "checkpoints" / folder).mkdir(parents=True, exist_ok=True)
+    with pytest.raises(CheckpointError, match=words):
+        latest_checkpoint(tmp_path)
+
+
+def test_an_incomplete_checkpoint_is_passed_over(finished_run: Path, tmp_path: Path) -> None:
+    path = tmp_path / "run"
+    shutil.copytree(finished_run, path)
+    (path / "checkpoints" / "iteration-0004" / "complete.json").unlink()
+    (path / "checkpoints" / ".partial-0005").mkdir()
+    assert latest_checkpoint(path)[1] == 2
+
+
+@pytest.mark.parametrize("content", [b"", b"not a state", b"PK\x03\x04 cut short", None])
+def test_a_damaged_state_is_one_line(
+    finished_run: Path, tiny_model: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    checkpoint = tmp_path / "iteration-0004"
+    (checkpoint / "state").mkdir(parents=True)
+    path = checkpoint / "state" / "solver_0.pt"
+    if content is not None:
+        path.write_bytes(content)
+    learner = Learner(load_model(tiny_model))
+    with pytest.raises(CheckpointError) as caught:
+        load_state(checkpoint, "solver_0", learner)
+    assert str(caught.value).startswith(f"{path}: the optimiser state cannot be loaded: ")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_state_that_is_half_there_or_of_another_model_is_one_line(
+    finished_run: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "state").mkdir()
+    path = tmp_path / "state" / "solver_0.pt"
+    whole = (latest_checkpoint(finished_run)[0] / "state" / "solver_0.pt").read_bytes()
+    learner = Learner(load_model(tiny_model))
+    other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))]).state_dict()
+    for content in (whole[: len(whole) // 2], {"optimizer": other, "step": 1}, [1, 2], {"step": 1}):
+        if isinstance(content, bytes):
+            path.write_bytes(content)
+        else:
+            torch.save(content, path)
+        with pytest.raises(CheckpointError) as caught:
+            load_state(tmp_path, "solver_0", learner)
+        assert "\n" not in str(caught.value)
+    assert learner.step == 0
+
+
+PLAIN = """
+import sys
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder = sys.argv[1]
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder)
+ids = tokenizer.apply_chat_template(
+    [{"role": "user", "content": "What is 2 + 3?"}],
+    add_generation_prompt=True,
+    return_tensors="pt",
+    return_dict=True,
+)
+done = model.generate(**ids, max_new_tokens=4, do_sample=False, pad_token_id=0)
+assert not [name for name in sys.modules if name.startswith("mappa")]
+print(model.dtype, done[0, ids["input_ids"].shape[1]:].tolist())
+"""
+
+
+def test_plain_transformers_loads_an_agent_and_generates(finished_run: Path) -> None:
+    folder = latest_checkpoint(finished_run)[0] / "coder_0"
+    assert "mappa" not in (folder / "config.json").read_text()
+    assert "mappa" not in (folder / "generation_config.json").read_text()
+    done = subprocess.run(
+        [sys.executable, "-c", PLAIN, str(folder)],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    dtype, _, ids = done.stdout.strip().partition(" ")
+    assert dtype == "torch.float32"
+    model, tokenizer = load_model(folder), load_tokenizer(folder)
+    prompt = tokenizer.apply_chat_template(
+        [{"role": "user", "content": "What is 2 + 3?"}],
+        add_generation_prompt=True,
+        return_tensors="pt",
+        return_dict=True,
+    )
+    expected = model.generate(**prompt, max_new_tokens=4, do_sample=False, pad_token_id=0)
+    assert json.loads(ids) == expected[0, prompt["input_ids"].shape[1] :].tolist()

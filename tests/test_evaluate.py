@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mappa_trainer import evaluate_run as evaluation
+from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
+from mappa_trainer.recipe import Recipe
+from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.statistics import Interval, bootstrap, pass_at_k
+from mappa_trainer.types import Episode
+
+
+@pytest.mark.parametrize(
+    ("samples", "correct", "k", "expected"),
+    [
+        (4, 1, 2, 0.5),  # 1 - C(3, 2) / C(4, 2) = 1 - 3 / 6
+        (4, 1, 1, 0.25),
+        (4, 2, 2, 5 / 6),  # 1 - C(2, 2) / C(4, 2)
+        (5, 2, 3, 0.9),  # 1 - C(3, 3) / C(5, 3)
+        (4, 1, 4, 1.0),
+        (4, 0, 3, 0.0),
+        (4, 4, 1, 1.0),
+        (10, 8, 5, 1.0),  # fewer wrong ones than tries
+    ],
+)
+def test_pass_at_k_by_hand(samples: int, correct: int, k: int, expected: float) -> None:
+    assert pass_at_k(samples, correct, k) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("k", [0, 5, -1])
+def test_pass_at_k_refuses_tries_that_were_not_made(k: int) -> None:
+    with pytest.raises(ValueError, match="k must be 1 to 4"):
+        pass_at_k(4, 1, k)
+
+
+def test_bootstrap_of_constant_differences_has_no_width() -> None:
+    assert bootstrap([0.5] * 7) == Interval(0.5, 0.5, 0.5)
+    assert bootstrap([3.0]) == Interval(3.0, 3.0, 3.0)
+
+
+def test_bootstrap_interval_is_that_of_the_mean() -> None:
+    values = np.random.default_rng(4).normal(2.0, 3.0, size=400).tolist()
+    found = bootstrap(values)
+    half_width = 1.96 * float(np.std(values)) / math.sqrt(400)
+    assert found.mean == pytest.approx(float(np.mean(values)))
+    assert found.low == pytest.approx(found.mean - half_width, abs=0.03)
+    assert found.high == pytest.approx(found.mean + half_width, abs=0.03)
+    assert bootstrap(values) == found
+
+
+def test_bootstrap_of_two_values_by_hand() -> None:
+    # Resampled means are 0, 1/2 and 1 with chances 1/4, 1/2 and 1/4.
+    assert bootstrap([0.0, 1.0]) == Interval(0.5, 0.0, 1.0)
+    # One 1 among 20: 0 ones with chance 0.36, and at most 3 with chance 0.98.
+    assert bootstrap([1.0] + [0.0] * 19) == Interval(0.05, 0.0, pytest.approx(0.15))
+
+
+def test_bootstrap_needs_values() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        bootstrap([])
+
+
+def test_an_interval_shows_signs() -> None:
+    assert str(Interval(0.5, -0.25, 1.256)) == "+0.50 [-0.25, +1.26]"
+
+
+def action(
+    agent: str, score: float | None, tokens: int, exits: Sequence[int | None] = ()
+) -> dict[str, Any]:
+    return {
+        "agent": agent,
+        "tokens": tokens,
+        "ledger": {"status": "unscored" if score is None else "scored", "score": score},
+        "turn": {"tool_results": [{"exit_code": code} for code in exits]},
+    }
+
+
+def record(problem: int, verdict: float | None, *actions: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "options": {"split": "test", "task": problem},
+        "outcome": None if verdict is None else {"score": verdict},
+        "actions": list(actions),
+    }
+
+
+def test_report_by_hand() -> None:
+    records = [
+        record(0, 1.0, action("ann", 2.0, 10, [0]), action("ann", 6.0, 20), action("bob", 0.0, 5)),
+        record(0, 0.0, action("ann", None, 30, [1, None]), action("bob", 10.0, 7, [1, 0])),
+        record(3, None, action("ann", 9.0, 40)),
+    ]
+    found = {one.name: (dict(one.per_problem), one.mean) for one in report(records, ["ann", "bob"])}
+    assert found == {
+        "outcome": ({0: 0.5}, 0.5),
+        # Problem 0: (2 + 6) / 2 in one sample; the other's only action is unscored.
+        "ann/score": ({0: 4.0, 3: 9.0}, 6.5),
+        "ann/tokens": ({0: (15 + 30) / 2, 3: 40.0}, 31.25),
+        "ann/tool_calls": ({0: (0.5 + 0.0) / 2, 3: 0.0}, 0.125),
+        "bob/score": ({0: 5.0}, 5.0),
+        "bob/tokens": ({0: 6.0}, 6.0),
+        "bob/tool_calls": ({0: 0.5}, 0.5),
+    }
+
+
+def test_report_of_an_environment_without_scores_or_turns() -> None:
+    bare = {"agent": "ann", "tokens": 4, "ledger": None, "turn": None}
+    paid = {**bare, "ledger": {"status": "scored", "reward": 0.5}}
+    found = {
+        one.name: dict(one.per_problem) for one in report([record(0, 1.0, bare, paid)], ["ann"])
+    }
+    assert found == {
+        "outcome": {0: 1.0},
+        "ann/score": {},
+        "ann/tokens": {0: 4.0},
+        "ann/tool_calls": {},
+    }
+
+
+def test_what_no_episode_says_has_no_mean() -> None:
+    found = measure([record(0, None)], "outcome", outcome)
+    assert found.per_problem == {}
+    assert math.isnan(found.mean)
+
+
+def test_change_is_paired_by_problem() -> None:
+    before = Measurement("x", {0: 1.0, 1: 5.0, 2: 3.0, 9: 100.0})
+    after = Measurement("x", {2: 5.0, 0: 3.0, 1: 7.0, 8: -100.0})
+    assert change(before, after) == Interval(2.0, 2.0, 2.0)
+
+
+def test_change_needs_a_problem_measured_both_times() -> None:
+    with pytest.raises(ValueError, match="no values"):
+        change(Measurement("x", {0: 1.0}), Measurement("x", {1: 1.0}))
+
+
+def played(problem: int, verdict: float | None) -> Episode:
+    result = None if verdict is None else {"score": verdict}
+    return Episode(0, 0, {"split": "test", "task": problem}, (), result, {}, {}, {})
+
+
+def test_pass_rates_are_means_over_problems_judged_every_time(
+    finished_run: Path,
+    make_recipe: Callable[..., Recipe],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    verdicts = {0: (1.0, 0.0), 1: (0.0, 0.0), 2: (1.0, None), 3: (1.0, 1.0), 4: (0.5, 0.0)}
+    episodes = [played(problem, v) for problem, both in verdicts.items() for v in both]
+    monkeypatch.setattr(evaluation, "collect", lambda *_: episodes)
+    monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})
+    run = RunDirectory.create(tmp_path / "run", make_recipe())
+    (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
+    evaluation.evaluate_run(run.path, "test", 2, 5, False)
+    shown = capsys.readouterr().out
+    # Problem 2 is left out. pass@1: (1/2 + 0 + 1 + 0) / 4; pass@2: (1 + 0 + 1 + 0) / 4.
+    assert re.search(r"pass@1 +0\.375\b", shown)
+    assert re.search(r"pass@2 +0\.500\b", shown)

@@ -1,0 +1,322 @@
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor
+
+from mappa_trainer.batching import Pair
+from mappa_trainer.engines.hf import HFEngine
+from mappa_trainer.errors import TrainingError
+from mappa_trainer.learner import Learner, Likelihood, StepLoss
+from mappa_trainer.models import load_model
+from mappa_trainer.recipe import Recipe
+from mappa_trainer.types import Episode, Generation, Sample, Sampling, Transition, UpdateMetrics
+from mappa_trainer.update import Metrics, make_batch, shuffle_rewards, update_agent
+
+MakeRecipe = Callable[..., Recipe]
+
+
+class Table:
+    """Log-probabilities looked up by sampled ids; as a learner it records what it is given."""
+
+    def __init__(self, values: dict[tuple[int, ...], list[float]]) -> None:
+        self.values = values
+        self.updates: list[list[Sample]] = []
+        self.results = iter([UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 1)] * 9)
+
+    def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
+        return [torch.tensor(self.values[tuple(ids)]) for _, ids in pairs]
+
+    def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
+        self.updates.append(list(samples))
+        return next(self.results)
+
+
+def transition(
+    ids: Sequence[int],
+    reward: float | None,
+    agent: str = "ann",
+    sampler: Sequence[float] | None = None,
+    reason: str = "stop",
+) -> Transition:
+    values = tuple(sampler) if sampler is not None else (-1.0,) * len(ids)
+    generation = Generation((7, 8), tuple(ids), values, "text", reason)  # type: ignore[arg-type]
+    return Transition(agent, 0, (), generation, reward, None, None)
+
+
+def episode(index: int, *transitions: Transition) -> Episode:
+    return Episode(index, index, {}, transitions, None, {}, {}, {})
+
+
+def run(
+    recipe: Recipe,
+    episodes: Sequence[Episode],
+    old: dict[tuple[int, ...], list[float]],
+    ref: dict[tuple[int, ...], list[float]] | None = None,
+) -> tuple[Metrics, Table]:
+    learner = Table(old)
+    reference = Table(ref or old)
+    metrics = update_agent(recipe, learner, reference, episodes, "ann", 0)  # type: ignore[arg-type]
+    return metrics, learner
+
+
+def flat(values: dict[tuple[int, ...], int]) -> dict[tuple[int, ...], list[float]]:
+    return {ids: [-1.0] * len(ids) for ids in values}
+
+
+def test_advantages_are_those_of_reinforce_plus_plus_by_hand(make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe(algorithm={"kl_coef": 0.1}, train={"updates": 1})
+    old = {(1, 2, 3): [-1.0, -1.0, -1.0], (4, 5): [-1.0, -1.0]}
+    ref = {(1, 2, 3): [-1.2, -0.9, -1.3], (4, 5): [-1.5, -1.1]}
+    episodes = [episode(0, transition([1, 2, 3], 0.8)), episode(1, transition([4, 5], 0.3))]
+    metrics, learner = run(recipe, episodes, old, ref)
+    (samples,) = learner.updates
+    found = {sample.token_ids: sample.advantages.tolist() for sample in samples}
+    # KL 0.2, -0.1, 0.3 and 0.5, 0.1; returns 0.76, 0.78, 0.77 and 0.24, 0.29; mean 0.568.
+    sigma = math.sqrt(0.30748 / 5)
+    assert found[1, 2, 3] == pytest.approx([x / sigma for x in (0.192, 0.212, 0.202)], abs=1e-5)
+    assert found[4, 5] == pytest.approx([x / sigma for x in (-0.328, -0.278)], abs=1e-5)
+    assert metrics["kl"] == pytest.approx(0.2)
+    assert metrics["reward"] == pytest.approx(0.55)
+    assert metrics["reward_std"] == pytest.approx(0.25)
+    assert metrics["tokens"] == 2.5
+
+
+def test_the_ratio_starts_from_the_learners_log_probabilities_not_the_engines(
+    make_recipe: MakeRecipe,
+) -> None:
+    old = {(1, 2): [-2.0, -3.0], (3,): [-1.5]}
+    episodes = [
+        episode(0, transition([1, 2], 1.0, sampler=[-2.1, -3.2])),
+        episode(1, transition([3], 0.0, sampler=[-1.5])),
+    ]
+    metrics, learner = run(make_recipe(train={"updates": 1}), episodes, old)
+    for sample in learner.updates[0]:
+        assert sample.old_logprobs.tolist() == old[sample.token_ids]
+        assert sample.prompt_ids == (7, 8)
+    assert metrics["logprob_gap"] == pytest.approx(0.1)
+    assert metrics["logprob_gap_max"] == pytest.approx(0.2)
+
+
+def test_what_cannot_be_trained_on_is_counted_by_reason(make_recipe: MakeRecipe) -> None:
+    episodes = [
+        episode(0, transition([1], 0.5), transition([2], None), transition([9], 1.0, agent="bob")),
+        episode(1, transition([], 0.5, reason="prompt_too_long"), transition([3], 0.0)),
+        episode(2, transition([4], None), transition([5], 1.0, reason="length")),
+    ]
+    batch = make_batch(episodes, "ann", 2, seed=0)
+    assert batch.dropped == Counter(unscored=2, prompt_too_long=1)
+    assert sorted(t.generation.token_ids for t in batch.transitions) == [(1,), (3,), (5,)]
+
+    metrics, learner = run(make_recipe(), episodes, {(1,): [-1.0], (3,): [-1.0], (5,): [-1.0]})
+    assert metrics["actions"] == 3
+    assert metrics["dropped"] == 3
+    assert metrics["dropped_unscored"] == 2
+    assert metrics["dropped_prompt_too_long"] == 1
+    assert metrics["cut_share"] == pytest.approx(1 / 3)
+    trained = [sample.token_ids for samples in learner.updates for sample in samples]
+    assert sorted(trained) == [(1,), (3,), (5,)]
+
+
+def test_an_unscored_action_moves_neither_mean_nor_scale(make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe(algorithm={"kl_coef": 0.0}, train={"updates": 1})
+    episodes = [episode(0, transition([1, 2], 1.0)), episode(1, transition([3, 4], 0.5))]
+    unscored = [*episodes, episode(2, transition([5, 6, 7], None))]
+    old = {(1, 2): [-1.0, -1.0], (3, 4): [-1.0, -1.0], (5, 6, 7): [-1.0] * 3}
+    metrics, learner = run(recipe, unscored, old)
+    found = {sample.token_ids: sample.advantages.tolist() for sample in learner.updates[0]}
+    assert found == {(1, 2): pytest.approx([1.0, 1.0]), (3, 4): pytest.approx([-1.0, -1.0])}
+    assert metrics["reward"] == 0.75
+
+
+def test_a_reward_of_zero_is_a_reward(make_recipe: MakeRecipe) -> None:
+    episodes = [episode(0, transition([1], 0.0)), episode(1, transition([2], 1.0))]
+    metrics, _ = run(make_recipe(), episodes, {(1,): [-1.0], (2,): [-1.0]})
+    assert metrics["actions"] == 2
+    assert metrics["reward"] == 0.5
+
+
+def test_without_anything_to_train_on_no_step_is_taken(make_recipe: MakeRecipe) -> None:
+    metrics, learner = run(make_recipe(), [episode(0, transition([1], None))], {})
+    assert metrics == {"actions": 0, "dropped": 1, "dropped_unscored": 1}
+    assert learner.updates == []
+
+
+def test_whole_episodes_are_dealt_out_and_every_agent_takes_the_same_steps(
+    make_recipe: MakeRecipe,
+) -> None:
+    episodes = [
+        episode(i, transition([10 * i + 1], 0.1 * i), transition([10 * i + 2], 0.5))
+        for i in range(5)
+    ]
+    old = {t.generation.token_ids: [-1.0] for e in episodes for t in e.transitions}
+    metrics, learner = run(make_recipe(train={"updates": 2}), episodes, old)
+    assert metrics["updates"] == 2
+    dealt = [{sample.token_ids[0] // 10 for sample in samples} for samples in learner.updates]
+    assert sorted(map(len, dealt)) == [2, 3]
+    assert dealt[0].isdisjoint(dealt[1])
+    assert [len(samples) for samples in learner.updates] == [2 * len(own) for own in dealt]
+
+
+def test_metrics_of_updates_are_means_over_tokens(make_recipe: MakeRecipe) -> None:
+    learner = Table({(1,): [-1.0], (2, 3, 4): [-1.0] * 3})
+    learner.results = iter(
+        [
+            UpdateMetrics(1.0, 0.0, 1.0, 0.25, 2.0, 1),
+            UpdateMetrics(5.0, 0.4, 1.0, 0.75, 6.0, 3),
+        ]
+    )
+    episodes = [episode(0, transition([1], 0.0)), episode(1, transition([2, 3, 4], 1.0))]
+    recipe = make_recipe(train={"updates": 2})
+    metrics = update_agent(recipe, learner, learner, episodes, "ann", 0)  # type: ignore[arg-type]
+    assert metrics["loss"] == 4.0
+    assert metrics["clip_fraction"] == pytest.approx(0.3)
+    assert metrics["grad_norm"] == 5.0
+    assert metrics["first_ratio_deviation"] == 0.25
+
+
+@pytest.mark.parametrize("sampler", [[-1.6, -1.6], [-1.0, math.nan]])
+def test_an_engine_that_does_not_have_the_learners_weights_is_an_error(
+    make_recipe: MakeRecipe, sampler: list[float]
+) -> None:
+    episodes = [episode(0, transition([1, 2], 1.0, sampler=sampler))]
+    learner = Table({(1, 2): [-1.0, -1.0]})
+    with pytest.raises(TrainingError, match=r"ann: .* train.max_logprob_gap = 0.5"):
+        update_agent(make_recipe(), learner, learner, episodes, "ann", 0)  # type: ignore[arg-type]
+    assert learner.updates == []
+
+
+def test_a_gap_within_the_limit_is_not(make_recipe: MakeRecipe) -> None:
+    episodes = [episode(0, transition([1, 2], 1.0, sampler=[-1.4, -1.4]))]
+    metrics, _ = run(make_recipe(), episodes, {(1, 2): [-1.0, -1.0]})
+    assert metrics["logprob_gap"] == pytest.approx(0.4)
+
+
+def many() -> list[Episode]:
+    return [episode(i, transition([i], i / 8), transition([i + 100], 1 - i / 8)) for i in range(8)]
+
+
+def pairing(episodes: Sequence[Episode], seed: int | None) -> dict[tuple[int, ...], float | None]:
+    batch = make_batch(episodes, "ann", 3, seed=1)
+    shuffled = batch if seed is None else shuffle_rewards(batch, seed)
+    assert [len(mini) for mini in shuffled.mini_batches] == [len(m) for m in batch.mini_batches]
+    if seed is not None:
+        dealt = [Counter(t.reward for t in mini) for mini in shuffled.mini_batches]
+        assert dealt != [Counter(t.reward for t in mini) for mini in batch.mini_batches]
+    return {t.generation.token_ids: t.reward for t in shuffled.transitions}
+
+
+def test_shuffled_rewards_are_the_same_ones_on_other_actions() -> None:
+    before, after = pairing(many(), None), pairing(many(), 5)
+    assert before.keys() == after.keys()
+    assert Counter(before.values()) == Counter(after.values())
+    assert sum(before[ids] != after[ids] for ids in before) >= 8
+    assert pairing(many(), 5) == after
+    assert pairing(many(), 6) != after
+
+
+def test_the_recipe_can_shuffle_rewards_across_mini_batches(make_recipe: MakeRecipe) -> None:
+    old = {t.generation.token_ids: [-1.0] for e in many() for t in e.transitions}
+
+    def trained(shuffle: bool) -> dict[tuple[int, ...], float]:
+        recipe = make_recipe(algorithm={"shuffle_rewards": shuffle, "kl_coef": 0.0})
+        metrics, learner = run(recipe, many(), old)
+        assert metrics["reward"] == pytest.approx(0.5)
+        return {s.token_ids: round(float(s.advantages), 4) for u in learner.updates for s in u}
+
+    plain, shuffled = trained(False), trained(True)
+    assert Counter(plain.values()) == Counter(shuffled.values())
+    assert plain != shuffled
+    assert trained(True) == shuffled
+
+
+@pytest.fixture(scope="module")
+def played(tiny_model: Path) -> list[Episode]:
+    """Four episodes of two actions that the tiny model really sampled."""
+    engine = HFEngine(load_model(tiny_model), eos_ids={2}, pad_id=0)
+    prompts = [tuple(range(5 + i, 25 + 3 * i)) for i in range(8)]
+    found = engine.generate(prompts, list(range(8)), Sampling(1.0, 12))
+    transitions = [
+        Transition(
+            agent="ann",
+            index=i % 2,
+            messages=(),
+            generation=Generation(
+                prompt, done.token_ids, done.logprobs, "not read", done.finish_reason
+            ),
+            reward=i / 8,
+            ledger=None,
+            turn=None,
+        )
+        for i, (prompt, done) in enumerate(zip(prompts, found, strict=True))
+    ]
+    return [episode(i, *transitions[2 * i : 2 * i + 2]) for i in range(4)]
+
+
+class Spy(Learner):
+    """A learner that also keeps the samples of each update."""
+
+    updates: list[list[Sample]]
+
+    def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
+        self.updates = [*getattr(self, "updates", []), list(samples)]
+        return super().update(samples, loss)
+
+
+def train_once(recipe: Recipe, folder: Path, episodes: Sequence[Episode]) -> tuple[Metrics, Spy]:
+    learner = Spy(load_model(folder), peak_learning_rate=1e-3, precision="float32")
+    reference = Likelihood(load_model(folder), precision="float32")
+    return update_agent(recipe, learner, reference, episodes, "ann", 0), learner
+
+
+def test_what_is_trained_is_what_the_engine_saw_and_sampled(
+    make_recipe: MakeRecipe, tiny_model: Path, played: list[Episode]
+) -> None:
+    metrics, learner = train_once(make_recipe(), tiny_model, played)
+    wanted = {
+        (t.generation.prompt_ids, t.generation.token_ids) for e in played for t in e.transitions
+    }
+    trained = [(s.prompt_ids, s.token_ids) for update in learner.updates for s in update]
+    assert len(trained) == 8
+    assert set(trained) == wanted
+    assert metrics["updates"] == len(learner.updates) == 2
+
+
+def test_the_first_ratio_is_one_and_the_engine_agrees_with_the_learner(
+    make_recipe: MakeRecipe, tiny_model: Path, played: list[Episode]
+) -> None:
+    metrics, learner = train_once(make_recipe(), tiny_model, played)
+    assert metrics["first_ratio_deviation"] <= 1e-6
+    assert metrics["logprob_gap_max"] < 1e-4
+    assert metrics["kl"] == pytest.approx(0.0, abs=1e-6)
+    assert metrics["grad_norm"] > 0
+    advantages = torch.cat([s.advantages for update in learner.updates for s in update])
+    assert float(advantages.mean()) == pytest.approx(0.0, abs=1e-5)
+    assert float(advantages.square().mean()) == pytest.approx(1.0, abs=1e-4)
+
+
+def test_an_unscored_action_changes_nothing_that_is_learned(
+    make_recipe: MakeRecipe, tiny_model: Path, played: list[Episode]
+) -> None:
+    first, second = played[1].transitions
+    unscored = [*played]
+    unscored[1] = replace(played[1], transitions=(first, replace(second, reward=None)))
+    without = [*played]
+    without[1] = replace(played[1], transitions=(first,))
+    (seen, a), (told, b) = (
+        train_once(make_recipe(), tiny_model, episodes) for episodes in (unscored, without)
+    )
+    weights = b.model.state_dict()
+    assert all(torch.equal(value, weights[name]) for name, value in a.model.state_dict().items())
+    assert seen.pop("dropped_unscored") == 1
+    assert seen | {"dropped": 0} == told
+    _, whole = train_once(make_recipe(), tiny_model, played)
+    assert any(
+        not torch.equal(value, weights[name]) for name, value in whole.model.state_dict().items()
+    )
