@@ -19,8 +19,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from mappa_trainer.errors import CheckpointError
 from mappa_trainer.checkpoint import latest_checkpoint
+from mappa_trainer.errors import CheckpointError
 from mappa_trainer.evaluate import Measurement, change, coach_score, measure, outcome, report
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.statistics import Interval
@@ -30,6 +30,11 @@ AGENTS = ("solver_0", "coder_0", "verifier_0")
 ARMS = ("coach", "shuffled")
 MODES = ("sampled", "greedy")
 MEMORY_PER_RUN_BYTES = 9 << 30
+ONE_THREAD = {
+    "OMP_NUM_THREADS": "1",
+    "MALLOC_MMAP_THRESHOLD_": str(1 << 25),  # keep freed memory: a tenth of the time is page faults
+    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
+}
 
 
 @dataclass(frozen=True)
@@ -61,7 +66,7 @@ class Job:
         """Run, or go on with, this job in a process of its own with one thread."""
         if not self.finished():
             log = self.path.with_suffix(".log")
-            environment = os.environ | {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+            environment = os.environ | ONE_THREAD
             with log.open("a") as file:
                 subprocess.run(
                     self._command(), check=True, stdout=file, stderr=file, env=environment
@@ -77,7 +82,7 @@ class Job:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
             return [*train, "--resume", str(self.path)]
-        settings = [f"train.seed={self.seed}", "train.save_every=5", *self.settings]
+        settings = [f"train.seed={self.seed}", "eval.every=1000", *self.settings]
         if self.arm == "shuffled":
             settings.append("algorithm.shuffle_rewards=true")
         flags = [part for setting in settings for part in ("--set", setting)]
@@ -98,7 +103,9 @@ def score_change(job: Job, mode: str, agent: str) -> Interval:
 
 def caught_up(job: Job, agent: str) -> str:
     """Say how much of the sampled gain only brings sampling to where greedy was before."""
-    sampled, after = (measure(r, agent, coach_score(agent)).mean for r in evaluations(job, "sampled"))
+    sampled, after = (
+        measure(r, agent, coach_score(agent)).mean for r in evaluations(job, "sampled")
+    )
     greedy = measure(evaluations(job, "greedy")[0], agent, coach_score(agent)).mean
     if after <= sampled:
         return "no gain"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -25,7 +26,17 @@ from mappa_envs.tasks.math_files import FileMath
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.tasks.source import TaskSource
 
-OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": MathAnswerScorer}
+
+@functools.cache
+def _math_scorer() -> MathAnswerScorer:
+    """Return the process's one scorer: hundreds of environments share its child process.
+
+    An environment that closes ends the child; the next one that needs it starts it again.
+    """
+    return MathAnswerScorer()
+
+
+OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": _math_scorer}
 SANDBOXES: dict[str, Callable[[], Sandbox]] = {"local": LocalSandbox}
 COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
 

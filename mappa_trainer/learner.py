@@ -221,6 +221,7 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self._peak_learning_rate, self._warmup_steps)
         self._optimizer.step()
+        self._optimizer.zero_grad()  # frees the gradients while other agents learn
         self.step += 1
         return _metrics(parts, float(grad_norm))
 

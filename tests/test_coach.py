@@ -348,11 +348,13 @@ def test_a_coach_error_leaves_the_action_unscored() -> None:
     assert dead_infos(coached(CoachError("busy")))["coder_0"]["ledger"][0]["status"] == "unscored"
 
 
-def test_an_unscored_action_is_still_paid_for_the_outcome() -> None:
-    env = coached(CoachError("busy"), outcome=1.0, outcome_weight=0.5)
+@pytest.mark.parametrize("credit", ["every_action", "last_action"])
+def test_an_unscored_action_is_paid_nothing_for_the_outcome_either(credit: Credit) -> None:
+    env = coached(CoachError("busy"), outcome=1.0, outcome_weight=0.5, credit=credit)
     paid = play(env, TEXTS)
-    assert paid["verifier_0"] == [0.0, 0.5]
+    assert paid["verifier_0"] == [0.0, 0.0]
     assert statuses(env) == ["unscored"] * 4
+    assert [entry.outcome for entry in env.ledger] == [None] * 4
 
 
 def test_the_lowest_score_is_a_score() -> None:
@@ -500,6 +502,10 @@ CASES: list[tuple[str, dict[str, Any], Turn, CoachContext, bool | None, str]] = 
     ("uses_given_numbers", {}, turn("none"), NOTHING, False, "does not use 29, 35"),
     ("uses_given_numbers", {}, turn("1" * 6000), NOTHING, False, "does not use 29, 35"),
     ("uses_given_numbers", {}, turn("1"), context(problem="Why?"), None, "names no numbers"),
+    ("starts_with_program", {}, turn("\n```python\nprint(1)\n```"), NOTHING, True, "begins with"),
+    ("starts_with_program", {}, turn("```py\nprint(1)\n```"), NOTHING, True, "begins with"),
+    ("starts_with_program", {}, turn("Sure:\n```python\n1\n```"), NOTHING, False, "words before"),
+    ("starts_with_program", {}, turn("```json\n{}\n```"), NOTHING, False, "words before"),
     ("one_program", {}, turn("", ran("1")), NOTHING, True, "one program"),
     ("one_program", {}, turn("", ran("", exit_code=1)), NOTHING, True, "one program"),
     ("one_program", {}, turn(""), NOTHING, False, "no program"),

@@ -70,6 +70,12 @@ def uses_given_numbers(turn: Turn, context: CoachContext) -> Verdict:
     return Verdict(True, f"uses {_listed(given)}")
 
 
+def starts_with_program(turn: Turn, context: CoachContext) -> Verdict:
+    """The action begins with a Python block, without words before it."""
+    started = turn.visible.lstrip().startswith(("```python\n", "```py\n"))
+    return Verdict(started, "begins with a program" if started else "words before the program")
+
+
 def one_program(turn: Turn, context: CoachContext) -> Verdict:
     """The action holds exactly one readable tool call."""
     if not turn.tool_results:
@@ -145,6 +151,7 @@ CHECKS: dict[str, Check] = {
         one_program,
         printed_one_number,
         program_ran,
+        starts_with_program,
         states_equation,
         states_output,
         uses_given_numbers,

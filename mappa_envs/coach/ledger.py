@@ -39,9 +39,13 @@ class Payment:
 def credit_outcome(
     entries: list[LedgerEntry], agent: str, outcome: float, payment: Payment
 ) -> list[LedgerEntry]:
-    """Return the entries with the outcome credited to the agent's actions by the credit rule."""
+    """Return the entries with the outcome credited to the agent's actions by the credit rule.
+
+    An unscored action is paid nothing, the outcome included: no part of a reward is known for it.
+    """
     own = [i for i, entry in enumerate(entries) if entry.agent == agent]
-    credited = set(own if payment.credit == "every_action" else own[-1:])
+    chosen = own if payment.credit == "every_action" else own[-1:]
+    credited = {i for i in chosen if entries[i].status == "scored"}
     return [
         replace(entry, outcome=outcome, reward=entry.reward + payment.outcome(outcome))
         if i in credited

@@ -23,9 +23,9 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
     Wraps a `PipelineEnv`, with or without other PettingZoo wrappers between. The wrapper owns its
     own `rewards` and cumulative rewards and never writes into the wrapped environment.
 
-    A turn the coach could not judge is `unscored` and pays nothing for the process: PettingZoo
-    needs a float, so a plain loop reads 0.0, and the ledger says that this is no score. At an
-    agent's dead turn `infos[agent]["ledger"]` holds the agent's entries as plain data.
+    A turn the coach could not judge is `unscored` and pays nothing, the outcome included:
+    PettingZoo needs a float, so a plain loop reads 0.0, and the ledger says that this is no score.
+    At an agent's dead turn `infos[agent]["ledger"]` holds the agent's entries as plain data.
     """
 
     def __init__(
