@@ -153,13 +153,11 @@ def _optimise(
 
 def _batch_metrics(transitions: Sequence[Transition], kls: Sequence[Tensor]) -> Metrics:
     rewards = torch.tensor([t.reward for t in transitions])
-    lengths = torch.tensor([float(len(t.generation.token_ids)) for t in transitions])
     cut = sum(t.generation.finish_reason == "length" for t in transitions)
     return {
         "reward": float(rewards.mean()),
         "reward_std": float(rewards.std(correction=0)),
         "kl": float(torch.cat(list(kls)).mean()),
-        "tokens": float(lengths.mean()),
         "cut_share": cut / len(transitions),
     }
 
