@@ -82,7 +82,12 @@ class Job:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
             return [*train, "--resume", str(self.path)]
-        settings = [f"train.seed={self.seed}", "eval.every=1000", *self.settings]
+        settings = [
+            f"train.seed={self.seed}",
+            "eval.problems=64",
+            "eval.every=1000",  # before and after are enough here
+            *self.settings,
+        ]
         if self.arm == "shuffled":
             settings.append("algorithm.shuffle_rewards=true")
         flags = [part for setting in settings for part in ("--set", setting)]

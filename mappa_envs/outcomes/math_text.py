@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
+from mappa_envs.actions import strip_thinking
+
 MAX_ANSWER_CHARS = 4096
 """A longer answer is not read."""
 _MAX_BARE_CHARS = 200
@@ -103,20 +105,13 @@ def find_answer(text: str) -> str | None:
     Without a box it is the whole message, where that is nothing but a number, one formula between
     dollar signs, or a choice letter. Numbers in prose are no answer.
     """
-    text = without_thinking(text)
+    text = strip_thinking(text)
     starts = [match.end() for match in _BOX.finditer(text)]
     for start in reversed(starts[-2:]):
         content, closed = _box_content(text, start)
         if content or closed:
             return content or None
     return _bare_answer(text)
-
-
-def without_thinking(text: str) -> str:
-    """Drop `<think>...</think>`; thought left open at either end of the text goes too."""
-    *thoughts, rest = text.split("</think>")
-    visible = [part.partition("<think>")[0] for part in thoughts if "<think>" in part]
-    return "".join(visible) + rest.partition("<think>")[0]
 
 
 def readings(answer: str) -> tuple[str, ...]:
