@@ -27,7 +27,7 @@ demo: setup
 	$(BIN)/mappa train scenarios/recipes/mathchat-cpu.toml
 
 test: setup check
-	$(BIN)/pytest -q
+	$(BIN)/pytest -q -rs
 
 check: setup
 	$(BIN)/ruff format --check .
