@@ -29,12 +29,8 @@ RECIPE = Path(__file__).parent.parent / "scenarios" / "recipes" / "mathchat-cpu.
 AGENTS = ("solver_0", "coder_0", "verifier_0")
 ARMS = ("coach", "shuffled")
 MODES = ("sampled", "greedy")
-MEMORY_PER_RUN_BYTES = 9 << 30
-ONE_THREAD = {
-    "OMP_NUM_THREADS": "1",
-    "MALLOC_MMAP_THRESHOLD_": str(1 << 25),  # keep freed memory: a tenth of the time is page faults
-    "MALLOC_TRIM_THRESHOLD_": str(1 << 31),
-}
+MEMORY_PER_RUN_BYTES = 11 << 30
+ONE_THREAD = {"OMP_NUM_THREADS": "1"}
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,8 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         code = getattr(error, "exit_code", None)
+        if isinstance(error, OSError) and error.filename and code is None:
+            code = 2  # a file that cannot be read or written is for the user to mend
         if code is None:
             raise
         line = " ".join(filter(None, map(str.strip, str(error).splitlines())))

@@ -13,6 +13,7 @@ What an agent does wrong is feedback in its next observation, never an exception
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -31,8 +32,11 @@ from mappa_envs.tasks.source import TaskSource
 from mappa_envs.tools import TOOLS
 from mappa_envs.types import EndReason, Message, Outcome, Split, Task, ToolCall, ToolResult, Turn
 
+logger = logging.getLogger(__name__)
+
 NO_PROGRAM = "[no program was run]"
 LAST_TURN = "That was your last action; your work is handed on."
+SANDBOX_DIED = "[the sandbox failed; the episode ends here]"
 
 
 class OutcomeScorer(Protocol):
@@ -124,7 +128,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         """
         if seed is not None or self._rng is None:
             self._rng = np.random.default_rng(seed)
-        self._split, self._task = self._choose_task(self._rng, options or {})
+        self._task = self._choose_task(self._rng, options or {})
         self._close_sandbox()
         self._turns: list[Turn] = []
         self._outcome: Outcome | None = None
@@ -182,33 +186,25 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         self._close_sandbox()
         self._outcome_scorer.close()
 
-    def _choose_task(
-        self, rng: np.random.Generator, options: Mapping[str, Any]
-    ) -> tuple[Split, Task]:
+    def _choose_task(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Task:
         split: Split = options.get("split", "train")
         if split not in ("train", "test"):
             raise TaskError(f"options: split is {split!r}; it must be 'train' or 'test'")
         wanted = options.get("task")
         if isinstance(wanted, str):
-            return split, self._tasks.find(wanted)
+            return self._tasks.find(wanted)
         if wanted is None:
             wanted = rng.integers(self._tasks.size(split) or 1 << 31)
         if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < 0:
             raise TaskError(f"options: task is {wanted!r}; it must be an id or an index from 0")
-        return split, self._tasks.get(split, int(wanted))
+        return self._tasks.get(split, int(wanted))
 
     def _take_turn(self, agent: str, action: str) -> None:
         role_name, role = self._roles[agent]
         parsed = parse_action(action)
         index = sum(turn.agent == agent for turn in self._turns)
-        results: tuple[ToolResult, ...] = ()
-        failure: str | None = None
-        try:
-            results = self._run_calls(parsed.calls, role)
-        except SandboxError as error:
-            failure = str(error)
+        results, sandbox_died = self._run_calls(parsed.calls, role)
         hands_off = not results or index + 1 >= role.max_turns
-        feedback = failure or _feedback(results, hands_off)
         turn = Turn(
             step=len(self._turns),
             agent=agent,
@@ -218,19 +214,27 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             action=action,
             visible=parsed.visible,
             tool_results=results,
-            feedback=feedback,
+            feedback=SANDBOX_DIED if sandbox_died else _feedback(results, hands_off),
             handed_off=hands_off,
         )
         self._record(turn)
-        if failure is not None:
+        if sandbox_died:
             self._end("sandbox_dead")
         elif hands_off:
             self._hand_on(agent)
 
-    def _run_calls(self, calls: tuple[ToolCall, ...], role: Role) -> tuple[ToolResult, ...]:
-        if not role.tools:
-            return ()
-        return tuple(self._run_call(call, role) for call in calls)
+    def _run_calls(
+        self, calls: tuple[ToolCall, ...], role: Role
+    ) -> tuple[tuple[ToolResult, ...], bool]:
+        """Return the results in order, and whether the sandbox died on the way."""
+        results: list[ToolResult] = []
+        for call in calls if role.tools else ():
+            try:
+                results.append(self._run_call(call, role))
+            except SandboxError as error:
+                logger.error("task %s: the sandbox died: %s", self._task.id, error)
+                return tuple(results), True
+        return tuple(results), False
 
     def _run_call(self, call: ToolCall, role: Role) -> ToolResult:
         if call.error is not None:
@@ -290,7 +294,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         self._deads_step_first()
 
     def _info(self, agent: str) -> dict[str, Any]:
-        task = {**self._task.metadata, "id": self._task.id, "split": self._split}
+        task = {**self._task.metadata, "id": self._task.id, "split": self._task.split}
         info: dict[str, Any] = {"role": self._roles[agent][0], "task": task}
         if self._end_reason is not None:
             info["end_reason"] = self._end_reason

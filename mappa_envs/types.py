@@ -35,6 +35,7 @@ class Task:
     answers: tuple[str, ...]
     """Every accepted gold answer; no agent and, by default, no coach sees them."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    split: Split = "train"
 
 
 @dataclass(frozen=True, slots=True)

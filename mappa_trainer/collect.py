@@ -109,6 +109,7 @@ class _Table:
     actions: list[_Action] = field(default_factory=list)
     returns: dict[str, float] = field(default_factory=dict)
     last_infos: dict[str, Mapping[str, Any]] = field(default_factory=dict)
+    truncated: bool = False
 
     def begin(self) -> None:
         """Reset the environment and find out who acts first."""
@@ -144,6 +145,7 @@ class _Table:
                 for agent, info in self.last_infos.items()
             },
             task=any_info.get("task", {}),
+            truncated=self.truncated,
         )
 
     def _own(self, agent: str) -> list[_Action]:
@@ -161,6 +163,7 @@ class _Table:
                 self.agent, self.messages = agent, observation["messages"]
                 return
             self.last_infos[agent] = info
+            self.truncated = self.truncated or truncated
             self.env.step(None)
         self.agent = None
 

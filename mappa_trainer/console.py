@@ -81,12 +81,16 @@ class Console:
     def evaluation(
         self, run: RunDirectory, iteration: int, modes: Sequence[str], agents: Sequence[str]
     ) -> None:
-        """Print the evaluation after `iteration` beside the one before training."""
+        """Print the evaluation after `iteration`, beside the one before training."""
         for mode in modes:
-            after = report(run.episodes(f"eval-{iteration:04d}-{mode}"), agents)
             before = report(run.episodes(f"eval-0000-{mode}"), agents)
-            title = f"held-out problems, {mode}, after {iteration} iterations"
-            self._console.print(comparison_table(title, before, after))
+            title = f"held-out problems, {mode}, "
+            if iteration == 0:
+                table = measurement_table(title + "before training", before)
+            else:
+                after = report(run.episodes(f"eval-{iteration:04d}-{mode}"), agents)
+                table = comparison_table(f"{title}after {iteration} iterations", before, after)
+            self._console.print(table)
 
     def finished(self, path: Path) -> None:
         """Say where everything is and how to look at it."""

@@ -20,8 +20,8 @@ class Measurement:
     """One measured quantity, with its value for each problem."""
 
     name: str
-    per_problem: Mapping[int, float]
-    """Keyed by the problem's index; samples of one problem are averaged."""
+    per_problem: Mapping[str, float]
+    """Keyed by `problem_key`; samples of one problem are averaged."""
 
     @property
     def mean(self) -> float:
@@ -29,13 +29,21 @@ class Measurement:
         return fmean(self.per_problem.values()) if self.per_problem else float("nan")
 
 
+def problem_key(record: Record) -> str:
+    """Return what tells problems apart: the task's id, or its index where there is none.
+
+    An index counts on past the end of a split, so it can name a problem a second time.
+    """
+    return str(record["task"].get("id", record["options"]["task"]))
+
+
 def measure(records: Sequence[Record], name: str, value: Measure) -> Measurement:
     """Measure every episode and average the samples of each problem."""
-    values: dict[int, list[float]] = defaultdict(list)
+    values: dict[str, list[float]] = defaultdict(list)
     for record in records:
         number = value(record)
         if number is not None:
-            values[record["options"]["task"]].append(number)
+            values[problem_key(record)].append(number)
     return Measurement(name, {problem: fmean(found) for problem, found in values.items()})
 
 

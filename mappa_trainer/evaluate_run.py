@@ -13,7 +13,7 @@ import rich
 from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.collect import Play, collect
 from mappa_trainer.console import measurement_table
-from mappa_trainer.evaluate import report
+from mappa_trainer.evaluate import problem_key, report
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.seeds import derive_seed
 from mappa_trainer.statistics import pass_at_k
@@ -75,13 +75,14 @@ def _plays(seed: int, split: str, count: int, samples: int) -> list[Play]:
 
 def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
     """Return pass@k for k = 1 and k = samples, over problems whose every sample was judged."""
-    solved: dict[int, list[bool]] = defaultdict(list)
+    solved: dict[str, list[bool]] = defaultdict(list)
     for record in records:
         if record["outcome"] is not None:
-            solved[record["options"]["task"]].append(record["outcome"]["score"] == 1.0)
-    whole = [tries for tries in solved.values() if len(tries) == samples]
+            solved[problem_key(record)].append(record["outcome"]["score"] == 1.0)
+    whole = [tries for tries in solved.values() if len(tries) >= samples]
     if not whole:
         return {}
     return {
-        k: fmean(pass_at_k(samples, sum(tries), k) for tries in whole) for k in sorted({1, samples})
+        k: fmean(pass_at_k(len(tries), sum(tries), k) for tries in whole)
+        for k in sorted({1, samples})
     }

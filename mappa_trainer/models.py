@@ -142,8 +142,14 @@ def _smollm2_gguf() -> Path:
 def _convert_once(gguf: Path, target: Path) -> None:
     """Convert beside the target and rename, so that a folder that exists is complete."""
     logger.info("converting %s to %s; this happens once and takes about 20 s", gguf.name, target)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        partial = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    except OSError as error:
+        raise ModelError(
+            f"{target}: cannot be written: {error.strerror}; name another cache folder in the "
+            "variable MAPPA_CACHE_DIR"
+        ) from None
     try:
         _convert_gguf(gguf, partial)
         if not target.is_dir():  # else another process was first

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from mappa_trainer.errors import RecipeError
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
 
 class EnvTable(BaseModel):
@@ -51,7 +51,7 @@ class SamplingTable(BaseModel):
 
     temperature: float = Field(default=1.0, gt=0)
     max_new_tokens: int = Field(default=256, ge=1)
-    max_new_tokens_of: dict[str, int] = {}
+    max_new_tokens_of: dict[str, PositiveInt] = {}
     """Other limits for single agents, e.g. `{solver_0 = 40}`."""
 
     def limit(self, agent: str) -> int:
@@ -116,9 +116,9 @@ class Recipe(BaseModel):
 
     name: str
     env: EnvTable
-    scenario: dict[str, Any] = {}
-    coach: dict[str, Any] = {}
-    sandbox: dict[str, Any] = {}
+    scenario: dict[str, Any] | None = None
+    coach: dict[str, Any] | None = None
+    sandbox: dict[str, Any] | None = None
     model: ModelTable
     sampling: SamplingTable = SamplingTable()
     algorithm: AlgorithmTable = AlgorithmTable()

@@ -139,6 +139,7 @@ def episode_record(episode: Episode) -> dict[str, Any]:
         "outcome": episode.outcome,
         "returns": dict(episode.returns),
         "end_reasons": dict(episode.end_reasons),
+        "truncated": episode.truncated,
         "actions": [_action_record(transition) for transition in episode.transitions],
     }
 

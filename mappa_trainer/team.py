@@ -43,7 +43,7 @@ def make_env(recipe: Recipe) -> Env:
             ("coach", recipe.coach),
             ("sandbox", recipe.sandbox),
         )
-        if value
+        if value is not None
     }
     try:
         return pettingzoo.make("aec", table.id, **tables)

@@ -41,9 +41,11 @@ def resume(path: Path, console: Console) -> bool:
     """Continue a run from its newest complete checkpoint; see `train`."""
     run = RunDirectory.open(path)
     recipe = run.recipe()
-    checkpoint, iteration = latest_checkpoint(path)
+    checkpoint, iteration = None, 0
+    if (path / "checkpoints").exists():  # else the run ended before its first: it starts over
+        checkpoint, iteration = latest_checkpoint(path)
     envs = _make_envs(recipe)
-    with console.status(f"loading {checkpoint.name}"):
+    with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents, checkpoint)
     run.forget_after(iteration)
     return train(recipe, run, envs, team, iteration, console)
@@ -66,7 +68,10 @@ def train(
         TrainingError: a whole iteration gave nothing to train on, or the numbers are wrong.
     """
     done, saved = first, first if first else None
-    with StopSignal(console) as stop, SummaryWriter(str(run.path / "tensorboard")) as writer:
+    with (
+        StopSignal(console) as stop,
+        SummaryWriter(str(run.path / "tensorboard"), purge_step=first) as writer,
+    ):
         console.begin(recipe, run.path, first)
         try:
             for iteration in range(first, recipe.train.iterations):
@@ -124,6 +129,11 @@ def _iterate(
 
 
 def _check_trained(metrics: Metrics, team: Team, iteration: int) -> None:
+    if metrics["truncated"] == 1:
+        raise TrainingError(
+            f"iteration {iteration}: every episode was cut off, see end_reasons in this "
+            "iteration's episodes; mend the sandbox, then resume"
+        )
     if all(metrics[f"{agent}/actions"] == 0 for agent in team.learners):
         reasons = {
             name: int(value) for name, value in metrics.items() if "/dropped_" in name and value
@@ -137,6 +147,7 @@ def _check_trained(metrics: Metrics, team: Team, iteration: int) -> None:
 def _team_metrics(episodes: Sequence[Episode], agents: Sequence[str]) -> Metrics:
     measured = report([episode_record(episode) for episode in episodes], agents)
     found = {measurement.name: measurement.mean for measurement in measured}
+    found["truncated"] = fmean(e.truncated for e in episodes)
     found["episode_return"] = fmean(sum(e.returns.values()) for e in episodes)
     return {name: value for name, value in found.items() if value == value}
 

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from torch import Tensor
+if TYPE_CHECKING:
+    from torch import Tensor
 
 FinishReason = Literal["stop", "length", "prompt_too_long"]
 
@@ -83,6 +84,8 @@ class Episode:
     end_reasons: Mapping[str, str]
     task: Mapping[str, Any]
     """The environment's public description of the task, e.g. `{"id": "train-7"}`."""
+    truncated: bool = False
+    """Whether the episode was cut off, so that what it says of the team is incomplete."""
 
 
 @dataclass(frozen=True, slots=True)

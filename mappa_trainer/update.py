@@ -171,6 +171,7 @@ def _update_metrics(updates: Sequence[UpdateMetrics]) -> Metrics:
 
     return {
         "loss": mean("loss"),
+        "ratio": mean("ratio_mean"),
         "clip_fraction": mean("clip_fraction"),
         "first_ratio_deviation": updates[0].ratio_max_deviation,
         "grad_norm": mean("grad_norm"),

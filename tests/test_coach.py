@@ -386,7 +386,7 @@ def test_an_action_in_a_dead_sandbox_is_not_judged_and_pays_nothing() -> None:
     paid = play(env, TEXTS)
     assert paid == {"solver_0": [0.0, 0.5], "coder_0": [0.0, 0.0], "verifier_0": [0.0]}
     assert statuses(env) == ["scored", "unscored"]
-    assert env.ledger[1].rationale == "not judged: the sandbox died during the action: gone"
+    assert env.ledger[1].rationale == "not judged: the sandbox died during the action"
     assert [turn.step for turn, _ in coach.seen] == [0]
     infos = dead_infos(CoachWrapper(make_env(SandboxError("gone")), coach))
     assert infos["verifier_0"]["ledger"] == []

@@ -34,7 +34,7 @@ from pettingzoo.test import api_test, render_test, seed_test
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from mappa_envs.coach.wrapper import CoachWrapper
-from mappa_envs.env import LAST_TURN, NO_PROGRAM, PipelineEnv
+from mappa_envs.env import LAST_TURN, NO_PROGRAM, SANDBOX_DIED, PipelineEnv
 from mappa_envs.errors import ActionError, SandboxError, TaskError
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.sandbox import ExecResult, Sandbox
@@ -61,7 +61,7 @@ TEAM: dict[str, Any] = {
 }
 SUM = Task("sum", "What is 2 + 3?", ("5",), {"family": "sum"})
 PRODUCT = Task("product", "What is 7 * 8?", ("56", "56.0"))
-HELD_OUT = Task("held-out", "What is 9 - 5?", ("4",))
+HELD_OUT = Task("held-out", "What is 9 - 5?", ("4",), split="test")
 SILENT = {"solver_0": ["a"], "coder_0": ["b"], "verifier_0": ["c"]}
 
 
@@ -455,7 +455,11 @@ def test_a_dead_sandbox_truncates_the_episode(dies: str) -> None:
     for step in seen[2:]:
         assert step[5]["end_reason"] == "sandbox_dead"
         assert step[5]["outcome"] is None
-    assert seen[3][5]["turns"][0]["feedback"] == "the worker is gone"
+    turn = seen[3][5]["turns"][0]
+    assert turn["feedback"] == SANDBOX_DIED  # what broke is for the log, not for the agent
+    assert [result["output"] for result in turn["tool_results"]] == (
+        [] if dies == "starting" else ["1"]
+    )
     assert seen[4][1] == {"messages": ()}
     assert env.end_reason == "sandbox_dead"
     assert env.outcome is None

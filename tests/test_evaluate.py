@@ -84,6 +84,7 @@ def action(
 
 def record(problem: int, verdict: float | None, *actions: Mapping[str, Any]) -> dict[str, Any]:
     return {
+        "task": {"id": f"test-{problem}"},
         "options": {"split": "test", "task": problem},
         "outcome": None if verdict is None else {"score": verdict},
         "actions": list(actions),
@@ -98,14 +99,14 @@ def test_report_by_hand() -> None:
     ]
     found = {one.name: (dict(one.per_problem), one.mean) for one in report(records, ["ann", "bob"])}
     assert found == {
-        "outcome": ({0: 0.5}, 0.5),
+        "outcome": ({"test-0": 0.5}, 0.5),
         # Problem 0: (2 + 6) / 2 in one sample; the other's only action is unscored.
-        "ann/score": ({0: 4.0, 3: 9.0}, 6.5),
-        "ann/tokens": ({0: (15 + 30) / 2, 3: 40.0}, 31.25),
-        "ann/tool_calls": ({0: (0.5 + 0.0) / 2, 3: 0.0}, 0.125),
-        "bob/score": ({0: 5.0}, 5.0),
-        "bob/tokens": ({0: 6.0}, 6.0),
-        "bob/tool_calls": ({0: 0.5}, 0.5),
+        "ann/score": ({"test-0": 4.0, "test-3": 9.0}, 6.5),
+        "ann/tokens": ({"test-0": (15 + 30) / 2, "test-3": 40.0}, 31.25),
+        "ann/tool_calls": ({"test-0": (0.5 + 0.0) / 2, "test-3": 0.0}, 0.125),
+        "bob/score": ({"test-0": 5.0}, 5.0),
+        "bob/tokens": ({"test-0": 6.0}, 6.0),
+        "bob/tool_calls": ({"test-0": 0.5}, 0.5),
     }
 
 
@@ -116,9 +117,9 @@ def test_report_of_an_environment_without_scores_or_turns() -> None:
         one.name: dict(one.per_problem) for one in report([record(0, 1.0, bare, paid)], ["ann"])
     }
     assert found == {
-        "outcome": {0: 1.0},
+        "outcome": {"test-0": 1.0},
         "ann/score": {},
-        "ann/tokens": {0: 4.0},
+        "ann/tokens": {"test-0": 4.0},
         "ann/tool_calls": {},
     }
 
@@ -130,14 +131,14 @@ def test_what_no_episode_says_has_no_mean() -> None:
 
 
 def test_change_is_paired_by_problem() -> None:
-    before = Measurement("x", {0: 1.0, 1: 5.0, 2: 3.0, 9: 100.0})
+    before = Measurement("x", {"test-0": 1.0, 1: 5.0, 2: 3.0, 9: 100.0})
     after = Measurement("x", {2: 5.0, 0: 3.0, 1: 7.0, 8: -100.0})
     assert change(before, after) == Interval(2.0, 2.0, 2.0)
 
 
 def test_change_needs_a_problem_measured_both_times() -> None:
     with pytest.raises(ValueError, match="no values"):
-        change(Measurement("x", {0: 1.0}), Measurement("x", {1: 1.0}))
+        change(Measurement("x", {"test-0": 1.0}), Measurement("x", {1: 1.0}))
 
 
 def played(problem: int, verdict: float | None) -> Episode:
@@ -152,7 +153,13 @@ def test_pass_rates_are_means_over_problems_judged_every_time(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    verdicts = {0: (1.0, 0.0), 1: (0.0, 0.0), 2: (1.0, None), 3: (1.0, 1.0), 4: (0.5, 0.0)}
+    verdicts = {
+        "test-0": (1.0, 0.0),
+        1: (0.0, 0.0),
+        2: (1.0, None),
+        "test-3": (1.0, 1.0),
+        4: (0.5, 0.0),
+    }
     episodes = [played(problem, v) for problem, both in verdicts.items() for v in both]
     monkeypatch.setattr(evaluation, "collect", lambda *_: episodes)
     monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})

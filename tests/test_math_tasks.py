@@ -286,6 +286,8 @@ def test_rows_become_tasks(tmp_path: Path) -> None:
     ("answer", "golds"),
     [
         ("017 or 018 (both were accepted)", ("017", "018")),
+        ("017 or 018", ("017", "018")),
+        ("x or y", ("x or y",)),
         ("3, 4 or 5 (all accepted)", ("3", "4", "5")),
         ("x=1 or x=2", ("x=1 or x=2",)),  # a gold with two parts, not two golds
         (r"60^\circ", (r"60^\circ",)),

@@ -22,7 +22,7 @@ def test_a_recipe_holds_what_its_file_says_and_defaults_elsewhere(recipe_file: P
     recipe = load_recipe(recipe_file)
     assert recipe.train.iterations == 4
     assert recipe.scenario["roles"]["coder"]["max_turns"] == 1
-    assert recipe.sandbox == {}
+    assert recipe.sandbox is None
     assert recipe.algorithm.gamma == 1.0
     assert recipe.sampling.limit("coder_0") == 20
 

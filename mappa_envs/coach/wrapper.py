@@ -110,7 +110,7 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
 
     def _assess(self, turn: Turn, history: tuple[Turn, ...]) -> Assessment:
         if self.env.end_reason == "sandbox_dead":
-            raise CoachError(f"not judged: the sandbox died during the action: {turn.feedback}")
+            raise CoachError("not judged: the sandbox died during the action")
         context = CoachContext(problem=self.env.task.prompt, history=history)
         assessment = self.coach.assess(turn, context)
         score: Any = assessment.score

@@ -22,6 +22,7 @@ _MAX_DIGITS = 1000
 _BOX = re.compile(r"\\(?:boxed|fbox)\s*\{")
 _BRACE = re.compile(r"\\.|[{}]", re.DOTALL)
 _BARE_FORMULA = re.compile(r"\$\$([^$]+)\$\$|\$([^$]+)\$|\\\((.+)\\\)|\\\[(.+)\\\]", re.DOTALL)
+_NAMED = re.compile(r"^[A-Za-z](?:\s*[-+*]\s*[A-Za-z])*\s*=")
 _BARE_CHOICE = re.compile(r"\(?[A-Z]\)?")
 _WORD = re.compile(r"(?<![\\A-Za-z])[A-Za-z]{2,}")
 
@@ -192,7 +193,8 @@ def _bare_answer(text: str) -> str | None:
         return next(group for group in formula.groups() if group is not None).strip() or None
     if _BARE_CHOICE.fullmatch(text):
         return text
-    is_number = not _WORD.search(text) and exact_number(tidy(text)) is not None
+    derived = "=" in _NAMED.sub("", text, count=1) or _WORD.search(text) is not None
+    is_number = not derived and exact_number(tidy(text)) is not None
     return text if is_number else None
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import logging
 import marshal
 import os
 import secrets
@@ -21,6 +22,8 @@ from typing import Final, Literal
 from mappa_envs.errors import SandboxError
 from mappa_envs.sandbox.execution import Execution, end
 from mappa_envs.sandbox.protocol import ExecResult, Limits
+
+logger = logging.getLogger(__name__)
 
 Isolation = Literal["files", "network", "pids", "user"]
 
@@ -54,10 +57,21 @@ def available_isolation() -> frozenset[Isolation]:
         try:
             with closing(LocalSandbox(isolation=isolation)) as sandbox:
                 sandbox.exec("", Limits())
-            return isolation
+            return _reported(isolation)
         except SandboxError as error:
             failure = error
     raise SandboxError(f"no program can be started on this machine: {failure}")
+
+
+def _reported(isolation: frozenset[Isolation]) -> frozenset[Isolation]:
+    """Warn where programs of agents are not kept from the network or from this host's files."""
+    missing = {"network", "files"} - isolation
+    if missing:
+        logger.warning(
+            "agent code is not kept from: %s; this system allows no more without root",
+            ", ".join(sorted(missing)),
+        )
+    return isolation
 
 
 class LocalSandbox:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, fields
 from typing import Literal, Protocol, runtime_checkable
 
 Limit = Literal["wall_clock", "output", "memory"]
@@ -24,6 +25,12 @@ class Limits:
     """Largest file a program may write."""
     processes: int = 64
     """Processes and threads of one execution, where the kernel can count them."""
+
+    def __post_init__(self) -> None:
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if not 0 < value < math.inf:
+                raise ValueError(f"{field.name} is {value}; a limit is a number above 0")
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import logging
 import math
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from mappa_envs.types import Split, Task
 logger = logging.getLogger(__name__)
 
 MAX_HELD_OUT = 64
+_INTEGER = re.compile(r"-?\d+")
 _ALTERNATIVES = re.compile(r"(.+?)\s*\([^()]*\baccepted\b[^()]*\)", re.DOTALL)
 
 
@@ -71,7 +73,7 @@ class FileMath:
             learned = _without(learned, held_out, f"{train} and {test}")
         self._tasks: dict[str, tuple[Task, ...]] = {
             "train": _shuffled(learned, seed),
-            "test": _shuffled(held_out, seed),
+            "test": tuple(replace(task, split="test") for task in _shuffled(held_out, seed)),
         }
         self._by_id = {task.id: task for tasks in self._tasks.values() for task in tasks}
 
@@ -180,7 +182,8 @@ def _answers(where: str, value: Any) -> tuple[str, ...]:
         raise TaskError(f"{where}: answer is {_short(value)}; give a text or a finite number")
     noted = _ALTERNATIVES.fullmatch(value.strip())
     if noted is None:
-        return (value.strip(),)
+        several = re.split(r"\s+or\s+", value.strip())
+        return tuple(several) if all(map(_INTEGER.fullmatch, several)) else (value.strip(),)
     return tuple(part.strip() for part in re.split(r"\s+or\s+|\s*,\s*", noted[1]) if part.strip())
 
 

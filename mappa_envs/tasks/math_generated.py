@@ -98,7 +98,7 @@ class GeneratedMath:
             if split_of(problem.prompt) == split:
                 break
         kind = {"family": name, "level": FAMILIES[name].level}
-        return Task(f"{split}-{index}", problem.prompt, (str(problem.answer),), kind)
+        return Task(f"{split}-{index}", problem.prompt, (str(problem.answer),), kind, split)
 
     def find(self, task_id: str) -> Task:
         """Return the task of an id such as `train-17`."""
