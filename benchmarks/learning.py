@@ -17,12 +17,23 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.errors import CheckpointError
-from mappa_trainer.evaluate import Measurement, change, coach_score, measure, outcome, report
-from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.evaluate import (
+    Measure,
+    Measurement,
+    change,
+    coach_score,
+    measure,
+    outcome,
+    report,
+)
+from mappa_trainer.recipe import Recipe, load_recipe
+from mappa_trainer.runlog import Record, RunDirectory
 from mappa_trainer.statistics import Interval
 
 RECIPE = Path(__file__).parent.parent / "scenarios" / "recipes" / "mathchat-cpu.toml"
@@ -47,16 +58,23 @@ class Job:
         """The run directory."""
         return self.root / f"seed{self.seed}-{self.arm}"
 
-    def iterations(self) -> int:
-        """How many iterations the run's recipe has."""
-        return RunDirectory.open(self.path).recipe().train.iterations
+    @cached_property
+    def recipe(self) -> Recipe:
+        """The recipe with the settings of this run."""
+        return load_recipe(RECIPE, self._settings())
 
     def finished(self) -> bool:
-        """Whether the evaluation after the last iteration is there."""
+        """Whether the evaluation after the last iteration is there.
+
+        Raises:
+            SystemExit: the run on disk was made by another recipe.
+        """
         if not (self.path / "config.json").is_file():
             return False
-        last = f"eval-{self.iterations():04d}-greedy"
-        return last in RunDirectory(self.path).episode_names()
+        run = RunDirectory.open(self.path)
+        if run.recipe() != self.recipe:
+            sys.exit(f"{self.path} was made by another recipe; delete it, or name another --out")
+        return f"eval-{self.recipe.train.iterations:04d}-greedy" in run.episode_names()
 
     def run(self) -> None:
         """Run, or go on with, this job in a process of its own with one thread."""
@@ -78,28 +96,35 @@ class Job:
             shutil.rmtree(self.path, ignore_errors=True)
         else:
             return [*train, "--resume", str(self.path)]
-        settings = [
+        flags = [part for setting in self._settings() for part in ("--set", setting)]
+        return [*train, str(RECIPE), "--out", str(self.path), *flags]
+
+    def _settings(self) -> list[str]:
+        return [
             f"train.seed={self.seed}",
             "eval.problems=64",
             "eval.every=1000",  # before and after are enough here
+            *(["algorithm.shuffle_rewards=true"] if self.arm == "shuffled" else []),
             *self.settings,
         ]
-        if self.arm == "shuffled":
-            settings.append("algorithm.shuffle_rewards=true")
-        flags = [part for setting in settings for part in ("--set", setting)]
-        return [*train, str(RECIPE), "--out", str(self.path), *flags]
 
 
 def evaluations(job: Job, mode: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
     """Return the held-out episodes before and after training."""
     run = RunDirectory.open(job.path)
-    return run.episodes(f"eval-0000-{mode}"), run.episodes(f"eval-{job.iterations():04d}-{mode}")
+    last = job.recipe.train.iterations
+    return run.episodes(f"eval-0000-{mode}"), run.episodes(f"eval-{last:04d}-{mode}")
 
 
-def score_change(job: Job, mode: str, agent: str) -> Interval:
-    """Return the change of an agent's held-out coach score."""
-    before, after = (measure(r, agent, coach_score(agent)) for r in evaluations(job, mode))
-    return change(before, after)
+def changed(job: Job, mode: str, value: Measure) -> Interval:
+    """Return the change of a quantity on the held-out problems."""
+    return change(*(measure(records, "", value) for records in evaluations(job, mode)))
+
+
+def team_score(record: Record) -> float | None:
+    """Return the mean of the agents' coach scores; None where one of them has none."""
+    scores = [coach_score(agent)(record) for agent in AGENTS]
+    return None if None in scores else fmean(score for score in scores if score is not None)
 
 
 def caught_up(job: Job, agent: str) -> str:
@@ -130,7 +155,7 @@ def rows(jobs: list[Job]) -> Iterator[str]:
                     mode,
                     agent,
                     arrow(before, after, f"{agent}/score"),
-                    str(score_change(job, mode, agent)),
+                    str(changed(job, mode, coach_score(agent))),
                     arrow(before, after, f"{agent}/tokens", ".0f"),
                     arrow(before, after, f"{agent}/tool_calls") if agent == "coder_0" else "-",
                     arrow(before, after, "outcome"),
@@ -150,20 +175,31 @@ def arrow(
     return f"{before[name].mean:{form}} → {after[name].mean:{form}}"
 
 
-def findings(jobs: list[Job]) -> Iterator[tuple[bool, str]]:
-    """Yield each claim of the experiment with whether the runs bear it out."""
-    for job in jobs:
-        intervals = {m: {a: score_change(job, m, a) for a in AGENTS} for m in MODES}
-        risen = [a for a in AGENTS if all(intervals[m][a].low > 0 for m in MODES)]
-        gain = change(*(measure(r, "outcome", outcome) for r in evaluations(job, "sampled")))
-        name = f"seed {job.seed}, {job.arm}"
-        if job.arm == "coach":
-            yield len(risen) >= 2, f"{name}: coach score rises, sampled and greedy: {risen}"
-            yield gain.high >= 0, f"{name}: correctness does not fall: {gain}"
-            shares = ", ".join(f"{a} {caught_up(job, a)}" for a in AGENTS)
-            yield True, f"{name}: of the sampled gain, catching up with greedy: {shares}"
-        else:
-            yield not risen, f"{name}: coach score does not rise: {risen or 'none rose'}"
+def findings(job: Job) -> Iterator[tuple[bool, str]]:
+    """Yield each claim about a run with whether the run bears it out.
+
+    The control's one question is whether the team's mean coach score rises: asked of each agent in
+    each mode, some of the many 95 % intervals would be above zero by chance.
+    """
+    name = f"seed {job.seed}, {job.arm}"
+    risen = {m: [a for a in AGENTS if changed(job, m, coach_score(a)).low > 0] for m in MODES}
+    team = {mode: changed(job, mode, team_score) for mode in MODES}
+    if job.arm == "shuffled":
+        for mode in MODES:
+            alone = ", ".join(risen[mode]) or "none"
+            yield (
+                team[mode].low <= 0,
+                f"{name}, {mode}: the team's coach score does not rise: {team[mode]}; "
+                f"single agents that rose: {alone}",
+            )
+        return
+    both = [agent for agent in AGENTS if all(agent in risen[mode] for mode in MODES)]
+    yield len(both) >= 2, f"{name}: coach score rises, sampled and greedy: {', '.join(both)}"
+    for mode in MODES:
+        gain = changed(job, mode, outcome)
+        yield gain.mean >= 0, f"{name}, {mode}: correctness does not fall: {gain}"
+    shares = ", ".join(f"{agent} {caught_up(job, agent)}" for agent in AGENTS)
+    yield True, f"{name}: share of the sampled gain that only catches up with greedy: {shares}"
 
 
 def main() -> int:
@@ -182,7 +218,7 @@ def main() -> int:
     ]
     with ThreadPoolExecutor(arguments.jobs) as pool:
         list(pool.map(Job.run, jobs))
-    claims = list(findings(jobs))
+    claims = [claim for job in jobs for claim in findings(job)]
     text = [*rows(jobs), "", *(f"- {'yes' if ok else 'NO'}: {claim}" for ok, claim in claims)]
     (arguments.out / "table.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     print("\n".join(text))
