@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 
@@ -28,13 +29,29 @@ from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, update_agent
 
 
+@dataclass(frozen=True)
+class Session:
+    """A run in progress: everything the steps of the loop share."""
+
+    recipe: Recipe
+    run: RunDirectory
+    envs: Sequence[Env]
+    team: Team
+    console: Console
+
+    @property
+    def agents(self) -> list[str]:
+        """The seats, in the order in which they act."""
+        return self.envs[0].possible_agents
+
+
 def start(recipe: Recipe, path: Path, console: Console) -> bool:
     """Start a run in a new directory; see `train`."""
     envs = _make_envs(recipe)
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents)
     run = RunDirectory.create(path, recipe)
-    return train(recipe, run, envs, team, 0, console)
+    return train(Session(recipe, run, envs, team, console), 0)
 
 
 def resume(path: Path, console: Console) -> bool:
@@ -48,17 +65,10 @@ def resume(path: Path, console: Console) -> bool:
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents, checkpoint)
     run.forget_after(iteration)
-    return train(recipe, run, envs, team, iteration, console)
+    return train(Session(recipe, run, envs, team, console), iteration)
 
 
-def train(
-    recipe: Recipe,
-    run: RunDirectory,
-    envs: Sequence[Env],
-    team: Team,
-    first: int,
-    console: Console,
-) -> bool:
+def train(session: Session, first: int) -> bool:
     """Run iterations `first` to the recipe's last; return whether the last was reached.
 
     Ctrl-C stops at the next safe point: an iteration whose updates have begun is finished, one
@@ -67,74 +77,65 @@ def train(
     Raises:
         TrainingError: a whole iteration gave nothing to train on, or the numbers are wrong.
     """
+    table, run, console = session.recipe.train, session.run, session.console
     done, saved = first, first if first else None
-    with (
-        StopSignal(console) as stop,
-        SummaryWriter(str(run.path / "tensorboard"), purge_step=first) as writer,
-    ):
-        console.begin(recipe, run.path, first)
+    with StopSignal(console) as stop, _events(run, first) as events:
+        console.begin(session.recipe, run.path, first)
         try:
-            for iteration in range(first, recipe.train.iterations):
-                if iteration % recipe.eval.every == 0:
-                    _evaluate(recipe, run, envs, team, iteration, writer, console, stop.check)
-                metrics = _iterate(recipe, run, envs, team, iteration, console, stop.check)
+            for iteration in range(first, table.iterations):
+                if iteration % session.recipe.eval.every == 0:
+                    _evaluate(session, iteration, events, stop.check)
+                metrics = _iterate(session, iteration, stop.check)
                 done = iteration + 1
-                _log(run, writer, iteration, metrics)
+                _log(run, events, iteration, metrics)
                 console.iteration(iteration, metrics)
-                if done % recipe.train.save_every == 0 or done == recipe.train.iterations:
-                    saved = _save(recipe, run, team, done, console)
-            _evaluate(recipe, run, envs, team, done, writer, console, stop.check)
+                if done % table.save_every == 0 or done == table.iterations:
+                    saved = _save(session, done)
+            _evaluate(session, done, events, stop.check)
             console.finished(run.path)
         except Stopped:
             if saved != done:
-                _save(recipe, run, team, done, console)
+                _save(session, done)
             console.stopped(run.path, done)
             return False
         finally:
             console.close()
-            for env in envs:
+            for env in session.envs:
                 env.close()
     return True
 
 
-def _iterate(
-    recipe: Recipe,
-    run: RunDirectory,
-    envs: Sequence[Env],
-    team: Team,
-    iteration: int,
-    console: Console,
-    check: Callable[[], None],
-) -> Metrics:
+def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Metrics:
     """Collect, update every agent, sync; return the iteration's metrics."""
+    recipe, team, console = session.recipe, session.team, session.console
     began = time.monotonic()
     count = recipe.train.episodes
     todo = plays(recipe.train.seed, "train", iteration * count, count, "train")
-    sampling = sampling_of(recipe, envs[0].possible_agents, recipe.sampling.temperature)
-    progress = console.phase(f"iteration {iteration}", check)
-    episodes = collect(envs, todo, team.policies, sampling, progress)
-    run.write_episodes(f"train-{iteration:04d}", episodes)
+    sampling = sampling_of(recipe, session.agents, recipe.sampling.temperature)
+    progress = console.phase(f"iteration {iteration + 1}", check)
+    episodes = collect(session.envs, todo, team.policies, sampling, progress)
+    session.run.write_episodes(f"train-{iteration:04d}", episodes)
     collected = time.monotonic()
-    metrics = _team_metrics(episodes, envs[0].possible_agents)
+    metrics = _team_metrics(episodes, session.agents)
     check()
     for agent, learner in team.learners.items():
-        console.show(f"iteration {iteration}: {agent} learns")
+        console.show(f"iteration {iteration + 1}: {agent} learns")
         own = update_agent(recipe, learner, team.reference, episodes, agent, iteration)
         team.sync(agent)
         metrics |= {f"{agent}/{name}": value for name, value in own.items()}
-    _check_trained(metrics, team, iteration)
+    _check_trained(metrics, session.agents, iteration)
     metrics["seconds/collect"] = collected - began
     metrics["seconds/update"] = time.monotonic() - collected
     return metrics
 
 
-def _check_trained(metrics: Metrics, team: Team, iteration: int) -> None:
+def _check_trained(metrics: Metrics, agents: Sequence[str], iteration: int) -> None:
     if metrics["truncated"] == 1:
         raise TrainingError(
             f"iteration {iteration}: every episode was cut off, see end_reasons in this "
             "iteration's episodes; mend the sandbox, then resume"
         )
-    if all(metrics[f"{agent}/actions"] == 0 for agent in team.learners):
+    if all(metrics[f"{agent}/actions"] == 0 for agent in agents):
         reasons = {
             name: int(value) for name, value in metrics.items() if "/dropped_" in name and value
         }
@@ -153,40 +154,39 @@ def _team_metrics(episodes: Sequence[Episode], agents: Sequence[str]) -> Metrics
 
 
 def _evaluate(
-    recipe: Recipe,
-    run: RunDirectory,
-    envs: Sequence[Env],
-    team: Team,
-    iteration: int,
-    writer: SummaryWriter,
-    console: Console,
-    check: Callable[[], None],
+    session: Session, iteration: int, events: SummaryWriter, check: Callable[[], None]
 ) -> None:
     """Play the held-out problems, the same ones with the same seeds every time."""
-    agents = envs[0].possible_agents
+    recipe, agents = session.recipe, session.agents
     modes = {"sampled": recipe.sampling.temperature}
     if recipe.eval.greedy:
         modes["greedy"] = 0.0
     for mode, temperature in modes.items():
-        progress = console.phase(f"evaluation after {iteration}, {mode}", check)
+        progress = session.console.phase(f"evaluation after {iteration}, {mode}", check)
         todo = plays(recipe.train.seed, "eval", 0, recipe.eval.problems, "test")
         sampling = sampling_of(recipe, agents, temperature)
-        episodes = collect(envs, todo, team.policies, sampling, progress)
-        run.write_episodes(f"eval-{iteration:04d}-{mode}", episodes)
+        episodes = collect(session.envs, todo, session.team.policies, sampling, progress)
+        session.run.write_episodes(f"eval-{iteration:04d}-{mode}", episodes)
         for measurement in report([episode_record(e) for e in episodes], agents):
-            writer.add_scalar(f"eval_{mode}/{measurement.name}", measurement.mean, iteration)
-    console.evaluation(run, iteration, list(modes), agents)
+            events.add_scalar(f"eval_{mode}/{measurement.name}", measurement.mean, iteration)
+    session.console.evaluation(session.run, iteration, list(modes), agents)
 
 
-def _log(run: RunDirectory, writer: SummaryWriter, iteration: int, metrics: Metrics) -> None:
+def _events(run: RunDirectory, first: int) -> SummaryWriter:
+    """Open the event file; what a resumed run does again replaces what was there."""
+    return SummaryWriter(str(run.path / "tensorboard"), purge_step=first)
+
+
+def _log(run: RunDirectory, events: SummaryWriter, iteration: int, metrics: Metrics) -> None:
     run.add_metrics({"iteration": iteration, **metrics})
     for name, value in metrics.items():
-        writer.add_scalar(name, value, iteration)
+        events.add_scalar(name, value, iteration)
 
 
-def _save(recipe: Recipe, run: RunDirectory, team: Team, done: int, console: Console) -> int:
-    console.show(f"saving the checkpoint after {done} iterations")
-    save_checkpoint(run.path, done, team.learners, team.tokenizer, recipe.train.keep_checkpoints)
+def _save(session: Session, done: int) -> int:
+    session.console.show(f"saving the checkpoint after {done} iterations")
+    keep = session.recipe.train.keep_checkpoints
+    save_checkpoint(session.run.path, done, session.team.learners, session.team.tokenizer, keep)
     return done
 
 
