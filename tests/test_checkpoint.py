@@ -140,6 +140,20 @@ def test_a_crash_after_unsaved_iterations_and_a_resume_change_nothing(
     assert not (path / "checkpoints" / ".partial-0004").exists()
 
 
+def test_a_crash_before_the_first_checkpoint_and_a_resume_change_nothing(
+    make_recipe: MakeRecipe, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        fail_in_collect(patch, 1, crash)
+        with pytest.raises(OSError, match="power cut"):
+            train.start(make_recipe(), path, Console())
+    assert not (path / "checkpoints").exists()
+    assert len(RunDirectory.open(path).metrics()) == 1
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+
+
 def test_a_killed_process_and_a_resume_change_nothing(
     recipe_file: Path, tmp_path: Path, finished_run: Path
 ) -> None:
