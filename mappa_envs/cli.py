@@ -6,6 +6,7 @@ group `mappa.commands`. An error that is the user's to mend is one line and exit
 
 from __future__ import annotations
 
+import errno
 import sys
 from importlib.metadata import entry_points
 
@@ -38,7 +39,8 @@ def main() -> None:
         sys.exit(130)
     except Exception as error:
         code = getattr(error, "exit_code", None)
-        if isinstance(error, OSError) and error.filename and code is None:
+        full = isinstance(error, OSError) and error.errno == errno.ENOSPC
+        if isinstance(error, OSError) and (error.filename or full) and code is None:
             code = 2  # a file that cannot be read or written is for the user to mend
         if code is None:
             raise

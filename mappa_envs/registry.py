@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -37,6 +36,8 @@ def _math_scorer() -> MathAnswerScorer:
 
 
 OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": _math_scorer}
+MAX_WEIGHT = 1000
+"""Of a coach's weights: sums of larger rewards would no longer be exact."""
 SANDBOXES: dict[str, Callable[[], Sandbox]] = {"local": LocalSandbox}
 COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
 
@@ -63,6 +64,9 @@ def make_pipeline(
         ScenarioError: a table has an unknown key or value.
         TaskError: the task files cannot be read.
     """
+    for name, table in (("scenario", scenario), ("sandbox", sandbox)):
+        if not isinstance(table, Mapping | None):
+            raise ScenarioError(f"{name} is {table!r:.80}; give a table")
     where = scenario_folder(folder) if isinstance(folder, str) else folder
     loaded = load_scenario(where, scenario)
     level = _choice("sandbox", "level", dict(sandbox or {}), SANDBOXES, default="local")
@@ -75,6 +79,8 @@ def make_pipeline(
     )
     if coach is None:
         return env
+    if not isinstance(coach, Mapping | Coach):
+        raise ScenarioError(f"coach is {coach!r:.80}; give a table such as {{'kind': 'rubric'}}")
     if not isinstance(coach, Mapping):
         return CoachWrapper(env, coach)
     return _coached(env, dict(coach))
@@ -112,8 +118,8 @@ def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
     for key in ("process_weight", "outcome_weight"):
         weight = getattr(payment, key)
         number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not number or not math.isfinite(weight):
-            raise ScenarioError(f"coach.{key} is {weight!r}; give a finite number")
+        if not number or not 0 <= weight <= MAX_WEIGHT:
+            raise ScenarioError(f"coach.{key} is {weight!r}; give a number from 0 to {MAX_WEIGHT}")
     if payment.credit not in ("every_action", "last_action"):
         raise ScenarioError(
             f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"

@@ -13,7 +13,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from mappa_envs.errors import ScenarioError
@@ -81,6 +88,15 @@ class Scenario(BaseModel):
                 raise ValueError(f"role name {name!r} must be lower-case letters only")
         return roles
 
+    @model_validator(mode="after")
+    def _test_file_needs_a_training_file(self) -> Scenario:
+        if self.tasks == "generated" and self.test_tasks is not None:
+            raise ValueError(
+                "test_tasks is set while tasks is 'generated'; name a file in tasks too, or leave "
+                "test_tasks out"
+            )
+        return self
+
     @cached_property
     def agents(self) -> tuple[str, ...]:
         """The seats' agent ids in order, e.g. `("solver_0", "coder_0", "verifier_0")`."""
@@ -117,7 +133,8 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
     try:
         scenario = Scenario.model_validate(table)
     except ValidationError as error:
-        raise ScenarioError(f"{path}: {_first_problem(error)}") from None
+        place = f"{path}, with the tables laid over it" if overrides else str(path)
+        raise ScenarioError(f"{place}: {_first_problem(error)}") from None
     return scenario.model_copy(update={"roles": _with_prompts(folder, scenario.roles)})
 
 
@@ -169,7 +186,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key {where!r}{_suggestion(problem['loc'])}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing; add it"
-    return f"{where!r} is {problem['input']!r:.80}: {problem['msg']}"
+    said = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
+    return f"{where!r} is {problem['input']!r:.80}: {said}" if where else said
 
 
 def _suggestion(loc: tuple[int | str, ...]) -> str:

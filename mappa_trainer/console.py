@@ -15,7 +15,7 @@ from rich.table import Table
 from mappa_trainer.evaluate import Measurement, change, report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
-from mappa_trainer.statistics import bootstrap
+from mappa_trainer.statistics import Interval, bootstrap
 from mappa_trainer.update import Metrics
 
 
@@ -128,5 +128,9 @@ def measurement_table(title: str, measured: Sequence[Measurement]) -> Table:
         table.add_column(column, justify="left" if not column else "right")
     for one in measured:
         values = list(one.per_problem.values())
-        table.add_row(one.name, str(bootstrap(values)) if values else "-", str(len(values)))
+        table.add_row(one.name, _level(bootstrap(values)) if values else "-", str(len(values)))
     return table
+
+
+def _level(interval: Interval) -> str:
+    return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"

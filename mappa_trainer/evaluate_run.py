@@ -49,7 +49,8 @@ def evaluate_run(
         episodes = collect(envs, todo, policies, sampling, lambda text: status.update(text))
     for env in envs:
         env.close()
-    name = f"{split}-after-{iteration:04d}-{'greedy' if greedy else 'sampled'}-x{samples}"
+    mode = "greedy" if greedy else "sampled"
+    name = f"{split}-after-{iteration:04d}-{mode}-{count}x{samples}"
     run.write_episodes(name, episodes)
     records = [episode_record(episode) for episode in episodes]
     title = f"{checkpoint.name} on {count} {split} problems, {samples} samples of each"

@@ -114,7 +114,8 @@ class Recipe(BaseModel):
 
     model_config = _STRICT
 
-    name: str
+    name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
+    """Begins the name of the run directory."""
     env: EnvTable
     scenario: dict[str, Any] | None = None
     coach: dict[str, Any] | None = None
@@ -141,7 +142,7 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
         raise RecipeError(f"{path}: is not TOML: {error}") from None
     for override in overrides:
         _apply(table, override)
-    return parse_recipe(table, str(path))
+    return parse_recipe(table, f"{path} with --set" if overrides else str(path))
 
 
 def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
@@ -185,7 +186,8 @@ def _first_problem(error: ValidationError) -> str:
         return f"unknown key {where!r}; {_suggestion(problem['loc'])}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing; add it"
-    return f"{where!r} is {problem['input']!r}: {problem['msg']}"
+    said = problem["msg"].replace("valid tuple", "list")
+    return f"{where!r} is {problem['input']!r}: {said}"
 
 
 def _suggestion(loc: tuple[int | str, ...]) -> str:

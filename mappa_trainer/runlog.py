@@ -64,8 +64,10 @@ class RunDirectory:
         Raises:
             RunDirectoryError: there is no run at the path.
         """
-        if not (path / "config.json").is_file():
-            raise RunDirectoryError(f"{path}: is no run directory, it has no config.json")
+        if not (path / "config.json").is_file() or not (path / "episodes").is_dir():
+            raise RunDirectoryError(
+                f"{path}: is no run directory, it lacks config.json or episodes"
+            )
         return cls(path)
 
     def recipe(self) -> Recipe:
@@ -110,11 +112,11 @@ class RunDirectory:
         Raises:
             RunDirectoryError: there is no such file.
         """
-        path = self.path / "episodes" / f"{name}.jsonl"
-        if not path.is_file():
+        name = name.removesuffix(".jsonl")
+        if name not in self.episode_names():
             known = ", ".join(self.episode_names()) or "none"
-            raise RunDirectoryError(f"{path}: no such episodes; there are: {known}")
-        return list(_read_rows(path))
+            raise RunDirectoryError(f"{self.path}: no episodes {name!r}; there are: {known}")
+        return list(_read_rows(self.path / "episodes" / f"{name}.jsonl"))
 
     def episode_names(self) -> list[str]:
         """Return the names of the episode files, e.g. `["eval-0000-greedy", "train-0000"]`."""

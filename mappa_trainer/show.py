@@ -71,7 +71,7 @@ def _panel(action: dict[str, Any]) -> Panel:
     parts: list[RenderableType] = [
         _plain(f"{message['role']}: {message['content']}", "dim") for message in action["messages"]
     ]
-    parts.append(_plain(action["action"] or "(empty action)"))
+    parts.append(_plain(f"{action['agent']} acts:\n{action['action'] or '(empty action)'}"))
     for result in (action["turn"] or {}).get("tool_results", []):
         parts.append(_plain(f"output: {result['output']}", "cyan"))
     parts.append(_plain(_verdict(action), "yellow"))

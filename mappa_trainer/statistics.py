@@ -11,7 +11,7 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean with its 95 % interval, e.g. `Interval(2.1, 1.7, 2.5)`."""
+    """A mean with its 95 % interval, e.g. `Interval(2.1, 1.7, 2.5)`; as text, a change."""
 
     mean: float
     low: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import importlib
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pettingzoo  # type: ignore[import-untyped]
 import torch
 from pettingzoo.env_registry.exceptions import PettingZooRegistryError  # type: ignore[import-untyped]
+from pettingzoo.env_registry.registration import aec_registry  # type: ignore[import-untyped]
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.checkpoint import load_state
@@ -48,7 +50,11 @@ def make_env(recipe: Recipe) -> Env:
     try:
         return pettingzoo.make("aec", table.id, **tables)
     except PettingZooRegistryError as error:
-        raise RecipeError(f"env.id {table.id!r}: {error}") from None
+        close = difflib.get_close_matches(table.id, aec_registry, n=3, cutoff=0.3)
+        raise RecipeError(
+            f"env.id {table.id!r} is registered neither by PettingZoo nor by {table.module!r}; "
+            f"the closest are: {', '.join(close) or 'none'}"
+        ) from error
     except TypeError as error:
         raise RecipeError(f"env.id {table.id!r} does not take these tables: {error}") from None
 

@@ -59,8 +59,9 @@ def resume(path: Path, console: Console) -> bool:
     run = RunDirectory.open(path)
     recipe = run.recipe()
     checkpoint, iteration = None, 0
-    if (path / "checkpoints").exists():  # else the run ended before its first: it starts over
-        checkpoint, iteration = latest_checkpoint(path)
+    before_the_first = len(run.metrics()) < recipe.train.save_every
+    if (path / "checkpoints").exists() or not before_the_first:
+        checkpoint, iteration = latest_checkpoint(path)  # else nothing is lost by starting over
     envs = _make_envs(recipe)
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents, checkpoint)

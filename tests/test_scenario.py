@@ -147,13 +147,16 @@ def test_a_folder_plays(folder: Path) -> None:
             {"roles": {"reader": {"tools": ["bash"]}}},
             "'roles.reader.tools.0' is 'bash': Input should be 'python'",
         ),
+        ({"test_tasks": "x.json"}, "test_tasks is set while tasks is 'generated'"),
+        ({"limits": {"timeout_s": -1.0}}, "'limits' is "),
         ({"limits": {"timeout_s": "soon"}}, "'limits.timeout_s' is 'soon': Input should be a"),
         ({"roles": {"extra": {}}}, "key 'roles.extra.prompt' is missing; add it"),
     ],
 )
 def test_a_wrong_key_or_value(folder: Path, overrides: Any, words: str) -> None:
     message = refused(folder, overrides)
-    assert message.startswith(f"{folder / 'scenario.toml'}: {words}")
+    where = f"{folder / 'scenario.toml'}, with the tables laid over it"
+    assert message.startswith(f"{where}: {words}")
 
 
 @pytest.mark.parametrize("name", ["Reader", "reader_two", "reader2", "", "lesér"])
