@@ -114,7 +114,7 @@ BAD = {
     "evaluate another split": ("eval {0}/run_half --split dev", "--split is 'dev'"),
     "show nothing": ("show {0}/none", "{0}/none: is no run directory"),
     "show no episodes": ("show {0}/run_half", "no episode 0, there are 0"),
-    "show unknown file": ("show {0}/run_half --from eval-0000", "no such episodes"),
+    "show unknown file": ("show {0}/run_half --from eval-0000", "no episodes 'eval-0000'"),
 }
 
 
@@ -221,9 +221,9 @@ def test_eval_prints_a_table_and_pass_at_k(
         assert words in shown
     assert "pass@1  0.000" in shown
     assert "pass@2  0.000" in shown
-    assert f"episodes: {path}/episodes/test-after-0004-sampled-x2.jsonl\n" in shown
+    assert f"episodes: {path}/episodes/test-after-0004-sampled-3x2.jsonl\n" in shown
     run = RunDirectory.open(path)
-    episodes = run.episodes("test-after-0004-sampled-x2")
+    episodes = run.episodes("test-after-0004-sampled-3x2")
     assert [episode["index"] for episode in episodes] == list(range(6))
     assert [episode["options"]["task"] for episode in episodes] == [0, 1, 2, 0, 1, 2]
     assert {episode["options"]["split"] for episode in episodes} == {"test"}
