@@ -241,7 +241,7 @@ def test_eval_of_training_problems_does_not_hinder_a_resume(
     path = tmp_path / "run"
     shutil.copytree(finished_run, path)
     assert mappa("eval", path, "--split", "train", "--problems", 1, "--greedy") == 0
-    assert RunDirectory.open(path).episodes("train-after-0004-greedy-x1")[0]["task"]["id"]
+    assert RunDirectory.open(path).episodes("train-after-0004-greedy-1x1")[0]["task"]["id"]
     assert mappa("train", "--resume", path) == 0
 
 
