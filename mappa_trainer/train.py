@@ -42,7 +42,7 @@ class Session:
     @property
     def agents(self) -> list[str]:
         """The seats, in the order in which they act."""
-        return self.envs[0].possible_agents
+        return list(self.envs[0].possible_agents)
 
 
 def start(recipe: Recipe, path: Path, console: Console) -> bool:
