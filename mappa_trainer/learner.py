@@ -221,7 +221,6 @@ class Learner:
         for group in self._optimizer.param_groups:
             group["lr"] = learning_rate(self.step, self._peak_learning_rate, self._warmup_steps)
         self._optimizer.step()
-        self._optimizer.zero_grad()  # frees the gradients while other agents learn
         self.step += 1
         return _metrics(parts, float(grad_norm))
 
@@ -241,6 +240,10 @@ class Learner:
         torch.autograd.backward(result.loss.sum() / tokens)
         ratio = (logprobs.detach() - old).exp()
         return result.loss.detach(), result.clipped, ratio
+
+    def free_gradients(self) -> None:
+        """Give back the memory of the last step's gradients, for other agents to learn in."""
+        self._optimizer.zero_grad()
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser state and step count, of types `torch.load(weights_only=True)` takes."""

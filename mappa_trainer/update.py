@@ -93,6 +93,7 @@ def update_agent(
     advantages = _advantages(recipe, batch.transitions, kls)
     metrics |= _batch_metrics(batch.transitions, kls)
     updates = _optimise(recipe, learner, batch, flat_old, advantages)
+    learner.free_gradients()
     return metrics | _update_metrics(updates)
 
 

@@ -33,6 +33,9 @@ class Table:
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
         return [torch.tensor(self.values[tuple(ids)]) for _, ids in pairs]
 
+    def free_gradients(self) -> None:
+        pass
+
     def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
         self.updates.append(list(samples))
         return next(self.results)
