@@ -25,7 +25,7 @@ from mappa_envs.actions import parse_action
 from mappa_envs.errors import ActionError, SandboxError, TaskError
 from mappa_envs.prompts import render_template, template_fields
 from mappa_envs.records import render_transcript, turn_record
-from mappa_envs.sandbox.protocol import Sandbox
+from mappa_envs.sandbox.protocol import Actor, Sandbox, program_seed
 from mappa_envs.scenario import Role, Scenario
 from mappa_envs.spaces import Utf8Text, is_text, observation_space
 from mappa_envs.tasks.source import TaskSource
@@ -129,6 +129,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         if seed is not None or self._rng is None:
             self._rng = np.random.default_rng(seed)
         self._task = self._choose_task(self._rng, options or {})
+        self._episode_seed = int(self._rng.integers(1 << 63))
         self._close_sandbox()
         self._turns: list[Turn] = []
         self._outcome: Outcome | None = None
@@ -203,7 +204,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         role_name, role = self._roles[agent]
         parsed = parse_action(action)
         index = sum(turn.agent == agent for turn in self._turns)
-        results, sandbox_died = self._run_calls(parsed.calls, role)
+        results, sandbox_died = self._run_calls(agent, parsed.calls, role)
         hands_off = not results or index + 1 >= role.max_turns
         turn = Turn(
             step=len(self._turns),
@@ -224,19 +225,21 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             self._hand_on(agent)
 
     def _run_calls(
-        self, calls: tuple[ToolCall, ...], role: Role
+        self, agent: str, calls: tuple[ToolCall, ...], role: Role
     ) -> tuple[tuple[ToolResult, ...], bool]:
         """Return the results in order, and whether the sandbox died on the way."""
         results: list[ToolResult] = []
-        for call in calls if role.tools else ():
+        for number, call in enumerate(calls if role.tools else ()):
+            step = len(self._turns)
+            seed = program_seed(self._episode_seed, agent, step, number)
             try:
-                results.append(self._run_call(call, role))
+                results.append(self._run_call(call, role, Actor(agent, step, seed, role.files)))
             except SandboxError as error:
                 logger.error("task %s: the sandbox died: %s", self._task.id, error)
                 return tuple(results), True
         return tuple(results), False
 
-    def _run_call(self, call: ToolCall, role: Role) -> ToolResult:
+    def _run_call(self, call: ToolCall, role: Role, actor: Actor) -> ToolResult:
         if call.error is not None:
             return ToolResult(call, output=f"[not run: {call.error}]")
         if call.tool not in role.tools:
@@ -246,7 +249,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             )
         if self._sandbox is None:
             self._sandbox = self._make_sandbox()
-        return TOOLS[call.tool](call, self._sandbox, self.scenario.limits)
+        return TOOLS[call.tool](call, self._sandbox, self.scenario.limits, actor)
 
     def _record(self, turn: Turn) -> None:
         self._turns.append(turn)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mappa_envs.types import Outcome, Task, Turn
@@ -25,6 +26,7 @@ def turn_record(turn: Turn) -> dict[str, Any]:
                 "output": result.output,
                 "exit_code": result.exit_code,
                 "timed_out": result.timed_out,
+                "files": asdict(result.files),
             }
             for result in turn.tool_results
         ],

@@ -25,10 +25,11 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 
 from mappa_envs.errors import ScenarioError
 from mappa_envs.prompts import check_template
-from mappa_envs.sandbox.protocol import Limits
+from mappa_envs.sandbox.protocol import Access, Limits
 
 _STRICT = ConfigDict(frozen=True, extra="forbid")
 CheckedLimits = checked_dataclass(Limits, frozen=True, config=ConfigDict(extra="forbid"))
+CheckedAccess = checked_dataclass(Access, frozen=True, config=ConfigDict(extra="forbid"))
 
 
 class Role(BaseModel):
@@ -44,6 +45,8 @@ class Role(BaseModel):
     """Actions the role may take before it must hand off."""
     tools: tuple[Literal["python"], ...] = ()
     """Tools whose calls are run for this role."""
+    files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
+    """Which files of the workspace its programs may read, and which of others' they may change."""
     rubric: dict[str, dict[str, float | int | str | bool]] = {}
     """Checks of the rubric coach by name, each with its `points` and parameters."""
 

@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mappa_envs.sandbox.protocol import ExecResult, Limits, Sandbox
+from mappa_envs.sandbox.protocol import Actor, ExecResult, Limits, Sandbox
 from mappa_envs.types import ToolCall, ToolResult
 
+_NAMES_SHOWN = 5
 
-def run_python(call: ToolCall, sandbox: Sandbox, limits: Limits) -> ToolResult:
-    """Run `call.source` as one Python program in `sandbox`.
+
+def run_python(call: ToolCall, sandbox: Sandbox, limits: Limits, actor: Actor) -> ToolResult:
+    """Run `call.source` as one Python program in `sandbox`, on behalf of `actor`.
 
     Raises:
         SandboxError: the sandbox itself is dead.
     """
-    result = sandbox.exec(call.source, limits)
+    result = sandbox.exec(call.source, limits, actor)
     return ToolResult(
         call=call,
         output=_shown(result, limits),
         stdout=result.stdout,
         exit_code=result.exit_code,
         timed_out=result.timed_out,
+        files=result.files,
     )
 
 
-TOOLS: dict[str, Callable[[ToolCall, Sandbox, Limits], ToolResult]] = {"python": run_python}
+TOOLS: dict[str, Callable[[ToolCall, Sandbox, Limits, Actor], ToolResult]] = {"python": run_python}
 
 
 def _shown(result: ExecResult, limits: Limits) -> str:
@@ -33,7 +36,19 @@ def _shown(result: ExecResult, limits: Limits) -> str:
         "wall_clock": f"[stopped: it ran longer than {limits.timeout_s:g} s]",
         "output": f"[stopped: it wrote more than {limits.total_output_bytes} bytes]",
         "memory": f"[stopped: it needed more than {limits.memory_bytes} bytes of memory]",
+        "files": f"[stopped: it left more than {limits.workspace_files} files or "
+        f"{limits.workspace_bytes} bytes; the files are as they were before]",
     }
     if result.limit_hit is not None:
         parts.append(stopped[result.limit_hit])
+    if result.files.restored:
+        parts.append(f"[put back, for it is not yours to change: {_names(result.files.restored)}]")
+    if result.files.removed:
+        parts.append(f"[removed, for it is no plain file: {_names(result.files.removed)}]")
     return "\n".join(parts) if parts else "[nothing was printed]"
+
+
+def _names(paths: tuple[str, ...]) -> str:
+    shown = ", ".join(paths[:_NAMES_SHOWN])
+    more = len(paths) - _NAMES_SHOWN
+    return f"{shown} and {more} more" if more > 0 else shown

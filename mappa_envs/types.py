@@ -14,6 +14,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from mappa_envs.sandbox.protocol import FileChanges
+
 Split = Literal["train", "test"]
 Status = Literal["pending", "scored", "unscored", "masked"]
 EndReason = Literal["completed", "sandbox_dead"]
@@ -61,6 +63,8 @@ class ToolResult:
     exit_code: int | None = None
     """The program's exit status; None when nothing ran."""
     timed_out: bool = False
+    files: FileChanges = FileChanges()
+    """What the program did to the workspace."""
 
     @property
     def ok(self) -> bool:

@@ -101,7 +101,7 @@ def make_env(
     *results: ExecResult | SandboxError, outcome: float = 0.0, task: Task = TASK
 ) -> PipelineEnv:
     def sandbox() -> Sandbox:
-        return FakeSandbox(*(results or (ExecResult(0, "64\n", "", None),)))
+        return FakeSandbox(*(results or (ExecResult.of("64\n"),)))
 
     return PipelineEnv(
         SCENARIO, tasks=OneTask(task), outcome=FixedOutcome(outcome), sandbox=sandbox
@@ -823,7 +823,7 @@ def test_single_numbers(text: str, number: Fraction | None) -> None:
 
 
 def test_the_fake_sandbox() -> None:
-    sandbox = FakeSandbox(ExecResult(1, "", "no", None), SandboxError("gone"))
+    sandbox = FakeSandbox(ExecResult.of("", "no", exit_code=1), SandboxError("gone"))
     assert isinstance(sandbox, Sandbox)
     limits = SCENARIO.limits
     assert sandbox.exec("a", limits).exit_code == 1
@@ -841,7 +841,7 @@ def test_the_fake_sandbox() -> None:
     sandbox.close()
     with pytest.raises(SandboxError, match="closed"):
         sandbox.read_file("f", 5)
-    assert FakeSandbox().exec("a", limits) == ExecResult(0, "", "", None)
+    assert FakeSandbox().exec("a", limits) == ExecResult.of()
 
 
 def test_a_script_that_is_too_short_says_so() -> None:

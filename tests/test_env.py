@@ -21,8 +21,8 @@ import os
 import random
 import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,8 @@ from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import LAST_TURN, NO_PROGRAM, SANDBOX_DIED, PipelineEnv
 from mappa_envs.errors import ActionError, SandboxError, TaskError
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
-from mappa_envs.sandbox import ExecResult, Sandbox
+from mappa_envs.sandbox import ExecResult, FileChanges, Sandbox
+from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.scenario import Scenario
 from mappa_envs.tasks.math_files import FileMath
 from mappa_envs.tasks.math_generated import GeneratedMath
@@ -123,7 +124,7 @@ def code(source: str) -> str:
 
 
 def printed(text: str) -> ExecResult:
-    return ExecResult(0, text, "", None)
+    return ExecResult.of(text)
 
 
 def user(text: str) -> dict[str, str]:
@@ -306,13 +307,19 @@ def test_the_name_of_an_unknown_tool_is_not_echoed_at_length() -> None:
 @pytest.mark.parametrize(
     ("result", "shown"),
     [
-        (ExecResult(0, "", "", None), "[nothing was printed]"),
-        (ExecResult(0, "\n", "", None), "[nothing was printed]"),
-        (ExecResult(1, "5\n", "Error: no\n", None), "5\nError: no"),
-        (ExecResult(-9, "5\n", "", "wall_clock"), "5\n[stopped: it ran longer than 10 s]"),
-        (ExecResult(-9, "", "", "output"), "[stopped: it wrote more than 10000000 bytes]"),
+        (ExecResult.of(), "[nothing was printed]"),
+        (ExecResult.of("\n"), "[nothing was printed]"),
+        (ExecResult.of("5\n", "Error: no\n", exit_code=1), "5\nError: no"),
         (
-            ExecResult(1, "", "MemoryError\n", "memory"),
+            ExecResult.of("5\n", exit_code=-9, limit_hit="wall_clock"),
+            "5\n[stopped: it ran longer than 10 s]",
+        ),
+        (
+            ExecResult.of(exit_code=-9, limit_hit="output"),
+            "[stopped: it wrote more than 10000000 bytes]",
+        ),
+        (
+            ExecResult.of("", "MemoryError\n", exit_code=1, limit_hit="memory"),
             "MemoryError\n[stopped: it needed more than 1073741824 bytes of memory]",
         ),
     ],
@@ -389,7 +396,7 @@ def test_the_outcome_is_paid_once_to_every_agent(answer: str, score: float) -> N
 
 
 def test_what_a_dead_turn_tells() -> None:
-    env = make_env(ExecResult(1, "", "Oops\n", None))
+    env = make_env(ExecResult.of("", "Oops\n", exit_code=1))
     actions = {"solver_0": ["a"], "coder_0": [code("x"), "b"], "verifier_0": [r"\boxed{6}"]}
     seen = trace(env, actions, options={"task": "product"})
     assert [step[0] for step in seen] == [
@@ -422,6 +429,7 @@ def test_what_a_dead_turn_tells() -> None:
                         "output": "Oops",
                         "exit_code": 1,
                         "timed_out": False,
+                        "files": asdict(FileChanges()),
                     }
                 ],
             },
@@ -754,9 +762,8 @@ def test_random_actions_never_start_a_sandbox() -> None:
     assert started == []
 
 
-def test_a_real_episode_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder = tempfile.mkdtemp(dir=tmp_path)
-    monkeypatch.setattr(tempfile, "tempdir", folder)
+def test_a_real_episode_end_to_end() -> None:
+    before = set(scratch_folder().iterdir())
     env = pettingzoo.make("aec", "mappa/MathChat-v0", scenario={"limits": {"output_bytes": 200}})
     actions = {
         "solver_0": ["Let me see."],
@@ -772,14 +779,14 @@ def test_a_real_episode_end_to_end(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert programs[0]["output"] == f"{half}\n[... 99801 bytes cut ...]\n{half[1:]}"
     assert programs[1]["output"] == "5"
     assert [program["exit_code"] for program in programs] == [0, 0]
-    assert os.listdir(folder) == []
+    assert set(scratch_folder().iterdir()) == before
 
     env.reset(seed=0)
     env.step("a")
     env.step(code("open('left behind', 'w')"))
-    assert len(os.listdir(folder)) == 1
+    assert len(set(scratch_folder().iterdir()) - before) == 1
     env.close()
-    assert os.listdir(folder) == []
+    assert set(scratch_folder().iterdir()) == before
 
 
 # --- determinism ------------------------------------------------------------------------------
@@ -818,7 +825,9 @@ def test_seed_and_actions_determine_everything_in_every_process() -> None:
 
 def test_seed_and_actions_determine_the_whole_episode() -> None:
     def episode(seed: int) -> list[tuple[Any, ...]]:
-        env = make_env(printed("5\n"), ExecResult(1, "", "Oops\n", None), tasks=GeneratedMath())
+        env = make_env(
+            printed("5\n"), ExecResult.of("", "Oops\n", exit_code=1), tasks=GeneratedMath()
+        )
         actions = {
             "solver_0": ["<think>2</think> 1 + 1 = 2"],
             "coder_0": [code("a") + code("b"), code("c")],

@@ -2,15 +2,34 @@
 
 from __future__ import annotations
 
-from mappa_envs.sandbox.local import Isolation, LocalSandbox, available_isolation
-from mappa_envs.sandbox.protocol import ExecResult, Limit, Limits, Sandbox
+from mappa_envs.sandbox.local import LocalSandbox, best_level, check_level
+from mappa_envs.sandbox.protocol import (
+    Access,
+    Actor,
+    ExecResult,
+    FileChanges,
+    FileRecord,
+    Level,
+    Limit,
+    Limits,
+    Output,
+    Sandbox,
+    Snapshot,
+)
 
 __all__ = [
+    "Access",
+    "Actor",
     "ExecResult",
-    "Isolation",
+    "FileChanges",
+    "FileRecord",
+    "Level",
     "Limit",
     "Limits",
     "LocalSandbox",
+    "Output",
     "Sandbox",
-    "available_isolation",
+    "Snapshot",
+    "best_level",
+    "check_level",
 ]

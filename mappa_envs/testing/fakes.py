@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 from typing import Any
 
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.errors import CoachError, SandboxError
-from mappa_envs.sandbox.protocol import ExecResult, Limits
+from mappa_envs.sandbox.protocol import (
+    TASK_AUTHOR,
+    Actor,
+    ExecResult,
+    FileRecord,
+    Level,
+    Limits,
+    Snapshot,
+)
 from mappa_envs.types import Assessment, Turn
 
 
@@ -15,22 +24,27 @@ class FakeSandbox:
     r"""A `Sandbox` that runs nothing: each program ends as the next of `results` says.
 
     A `SandboxError` among the results is raised. The last result repeats; without any, programs
-    print nothing. `sources` holds the programs, `files` the workspace.
+    print nothing. `sources` holds the programs, `actors` for whom they ran, `files` the workspace.
 
-    >>> FakeSandbox(ExecResult(0, "5\n", "", None)).exec("print(2 + 3)", Limits()).stdout
+    >>> FakeSandbox(ExecResult.of("5\n")).exec("print(2 + 3)", Limits()).stdout
     '5\n'
     """
 
+    level: Level = "process"
+
     def __init__(self, *results: ExecResult | SandboxError) -> None:
-        self._results = list(results) or [ExecResult(0, "", "", None)]
+        self._results = list(results) or [ExecResult.of()]
         self.sources: list[str] = []
+        self.actors: list[Actor] = []
         self.files: dict[str, bytes] = {}
+        self._snapshots: dict[Snapshot, dict[str, bytes]] = {}
         self.closed = False
 
-    def exec(self, source: str, limits: Limits) -> ExecResult:
-        """Note the program and return, or raise, the next result."""
+    def exec(self, source: str, limits: Limits, actor: Actor = Actor()) -> ExecResult:
+        """Note the program and its actor, and return, or raise, the next result."""
         self._check_open()
         self.sources.append(source)
+        self.actors.append(actor)
         result = self._results.pop(0) if len(self._results) > 1 else self._results[0]
         if isinstance(result, SandboxError):
             raise result
@@ -49,6 +63,28 @@ class FakeSandbox:
         """Keep the content in `files`."""
         self._check_open()
         self.files[name] = content
+
+    def manifest(self) -> tuple[FileRecord, ...]:
+        """Return the files, all as the task's own."""
+        self._check_open()
+        return tuple(
+            FileRecord(name, len(content), hashlib.sha256(content).hexdigest(), TASK_AUTHOR, -1)
+            for name, content in sorted(self.files.items())
+        )
+
+    def snapshot(self) -> Snapshot:
+        """Remember the files."""
+        self._check_open()
+        snapshot = Snapshot(self.manifest())
+        self._snapshots[snapshot] = dict(self.files)
+        return snapshot
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Bring the files back."""
+        self._check_open()
+        if snapshot not in self._snapshots:
+            raise ValueError("the snapshot is another sandbox's")
+        self.files = dict(self._snapshots[snapshot])
 
     def close(self) -> None:
         """Empty the workspace and refuse everything from now on."""

@@ -1,0 +1,104 @@
+"""Which system calls programs may not make: the kernel's doors that no agent code needs."""
+
+from __future__ import annotations
+
+import errno
+import functools
+import tempfile
+from typing import Any
+
+from mappa_envs.errors import SandboxError
+from mappa_envs.sandbox.jail.worker import PID_PLACEHOLDER
+
+_FORBIDDEN = (
+    # other roots, mounts and namespaces
+    *("chroot", "fsconfig", "fsmount", "fsopen", "fspick", "mount", "mount_setattr"),
+    *("move_mount", "open_tree", "pivot_root", "setns", "umount2", "unshare"),
+    # other processes' memory and descriptors
+    *("kcmp", "pidfd_getfd", "process_madvise", "process_vm_readv", "process_vm_writev", "ptrace"),
+    # the machine
+    *("acct", "adjtimex", "clock_adjtime", "clock_settime", "delete_module", "finit_module"),
+    *("init_module", "ioperm", "iopl", "kexec_file_load", "kexec_load", "quotactl"),
+    *("quotactl_fd", "reboot", "sethostname", "setdomainname", "settimeofday", "swapoff", "swapon"),
+    *("syslog", "vhangup", "personality"),
+    # where most of the kernel's holes were
+    *("add_key", "bpf", "io_uring_enter", "io_uring_register", "io_uring_setup", "keyctl"),
+    *("name_to_handle_at", "open_by_handle_at", "perf_event_open", "request_key", "userfaultfd"),
+    *("fanotify_init", "lookup_dcookie", "modify_ldt", "vmsplice"),
+    # what Landlock leaves open of other users' and programs' things
+    *("fsetxattr", "lsetxattr", "setxattr", "fremovexattr", "lremovexattr", "removexattr"),
+    *("mknod", "mknodat"),
+)
+_NEW_NAMESPACE_FLAGS = (
+    0x20000,
+    0x2000000,
+    0x4000000,
+    0x8000000,
+    0x10000000,
+    0x20000000,
+    0x40000000,
+)
+_CHANGE_OF_OWNER = ("chown", "fchown", "fchownat", "lchown")
+_CHANGE_BY_PATH = ("chmod", "fchmodat", "fchmodat2", "futimesat", "utime", "utimensat", "utimes")
+_SIGNAL = ("kill", "tgkill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+_LOCAL_SOCKETS = 1  # AF_UNIX
+_TERMINAL_INPUT = 0x5412  # TIOCSTI
+_UNKNOWN = -1  # this libseccomp is older than the call
+
+
+@functools.cache
+def system_call_filter(*, paths: bool, own_signals: bool) -> bytes:
+    """Return the filter as a BPF program.
+
+    Args:
+        paths: The program still sees the host's files (`landlock`): ignore changes of mode and
+            times by path, and refuse sockets, whose paths and UDP Landlock does not check.
+        own_signals: Let the program signal no process but itself; its id is to be put in place
+            of `PID_PLACEHOLDER`.
+
+    Raises:
+        SandboxError: libseccomp is missing or too old.
+    """
+    try:
+        import pyseccomp  # type: ignore[import-untyped] # it loads the C library
+    except (OSError, RuntimeError, AttributeError) as error:
+        raise SandboxError(f"libseccomp cannot be used: {error}; install libseccomp2") from error
+    rules = _Rules(pyseccomp)
+    refused = pyseccomp.ERRNO(errno.EPERM)
+    for name in _FORBIDDEN:
+        rules.add(refused, name)
+    rules.add(pyseccomp.ERRNO(errno.ENOSYS), "clone3")  # its flags are out of sight; try `clone`
+    for flag in _NEW_NAMESPACE_FLAGS:
+        rules.add(refused, "clone", pyseccomp.Arg(0, pyseccomp.MASKED_EQ, flag, flag))
+    terminal_input = pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xFFFF_FFFF, _TERMINAL_INPUT)
+    rules.add(refused, "ioctl", terminal_input)
+    if paths:
+        for name in _CHANGE_OF_OWNER:
+            rules.add(refused, name)
+        for name in _CHANGE_BY_PATH:
+            rules.add(pyseccomp.ERRNO(0), name)
+        rules.add(refused, "socket")
+    else:
+        rules.add(refused, "socket", pyseccomp.Arg(0, pyseccomp.NE, _LOCAL_SOCKETS))
+    if own_signals:
+        for name in _SIGNAL:
+            rules.add(refused, name, pyseccomp.Arg(0, pyseccomp.NE, PID_PLACEHOLDER))
+    return rules.program()
+
+
+class _Rules:
+    """A filter that allows what no rule refuses."""
+
+    def __init__(self, library: Any) -> None:
+        self._library = library
+        self._filter = library.SyscallFilter(library.ALLOW)
+
+    def add(self, action: int, name: str, *conditions: Any) -> None:
+        if self._library.resolve_syscall(self._library.Arch.NATIVE, name) != _UNKNOWN:
+            self._filter.add_rule(action, name, *conditions)
+
+    def program(self) -> bytes:
+        with tempfile.TemporaryFile() as file:
+            self._filter.export_bpf(file)
+            file.seek(0)
+            return file.read()
