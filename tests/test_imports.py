@@ -10,6 +10,7 @@ import pytest
 import mappa_envs
 
 ROOT = Path(mappa_envs.__file__).parent
+JAIL = ROOT / "sandbox" / "jail"
 TRAINING = {"torch", "transformers", "vllm", "mappa_trainer"}
 
 
@@ -27,8 +28,9 @@ def imported(path: Path) -> set[str]:
         if isinstance(node, ast.Import):
             found.update(alias.name.partition(".")[0] for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            assert node.level == 0, f"{path}: relative import"
-            found.add(str(node.module).partition(".")[0])
+            relative = node.level == 1 and path.parent == JAIL
+            assert relative or node.level == 0, f"{path}: relative import"
+            found.update([] if relative else [str(node.module).partition(".")[0]])
     return found
 
 
@@ -50,6 +52,11 @@ def test_importing_registers_the_environment() -> None:
     )
     expected = "['solver_0', 'coder_0', 'verifier_0'] CoachWrapper<mathchat_v0>"
     assert in_a_fresh_interpreter(program) == expected
+
+
+def test_the_jail_imports_nothing_but_itself_and_the_standard_library() -> None:
+    found = {name for path in JAIL.glob("*.py") for name in imported(path)}
+    assert found - {"__future__"} <= set(sys.stdlib_module_names)
 
 
 @pytest.mark.parametrize(
