@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
     from mappa_trainer.recipe import Recipe
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
@@ -59,14 +61,31 @@ greedy = false
 
 
 @pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a random model of 0.3 M parameters whose tokens are bytes."""
+def one_thread() -> None:
+    """Let torch use a single thread from here on.
+
+    Sums are split by threads, and processes must agree to the last bit. Tiny tensors gain nothing
+    from threads, and lose much when the machine is busy.
+    """
     import torch
 
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(one_thread: None, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a random model of 0.3 M parameters whose tokens are bytes."""
     from mappa_trainer.testing import make_tiny_model
 
-    torch.set_num_threads(1)  # sums are split by threads; processes must agree to the last bit
     return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture
+def model(tiny_model: Path) -> PreTrainedModel:
+    """The tiny model, freshly loaded."""
+    from mappa_trainer.models import load_model
+
+    return load_model(tiny_model)
 
 
 @pytest.fixture(scope="session")

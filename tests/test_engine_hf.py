@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,33 +12,15 @@ from mappa_trainer.engines.hf import HFEngine, LMPolicy, sample
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.learner import Likelihood
 from mappa_trainer.models import load_model, load_tokenizer
-from mappa_trainer.testing import make_tiny_model
 from mappa_trainer.types import Sampling
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 EOS = 2
 MANY_EOS = range(3, 33)
 """Enough ends of turn that rows of a random model stop at many different steps."""
 PROMPTS = [[1, *range(40, 40 + length)] for length in (3, 17, 9, 1, 30, 9, 22, 5)]
 SEEDS = [11, 12, 13, 14, 15, 16, 17, 18]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from threads, and lose much when the machine is busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture
-def model(folder: Path) -> PreTrainedModel:
-    return load_model(folder)
 
 
 def make_engine(model: PreTrainedModel, **changes: object) -> HFEngine:
@@ -145,8 +126,8 @@ def test_logits_that_are_not_finite_are_refused(bad: float) -> None:
             sample(logits, torch.zeros(2, dtype=torch.float64), temperature)
 
 
-def test_a_prompt_without_room_is_reported_not_cut(folder: Path) -> None:
-    model = load_model(folder)
+def test_a_prompt_without_room_is_reported_not_cut(tiny_model: Path) -> None:
+    model = load_model(tiny_model)
     model.config.max_position_embeddings = 20
     prompts = [[5] * 12, [5] * 13, [5] * 3]
     found = make_engine(model, eos_ids=[]).generate(prompts, [1, 2, 3], Sampling(1.0, 8))
@@ -185,9 +166,9 @@ def test_a_shared_model_needs_no_copy(model: PreTrainedModel) -> None:
 
 
 def test_the_policy_keeps_the_ids_that_were_sent_and_sampled(
-    folder: Path, model: PreTrainedModel
+    tiny_model: Path, model: PreTrainedModel
 ) -> None:
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(tiny_model)
     policy = LMPolicy(make_engine(model, eos_ids=[EOS, *range(70, 90)]), tokenizer)
     conversations = [[{"role": "user", "content": text}] for text in ("hello", "Zürich", "")]
     found = policy.act(conversations, [1, 2, 3], Sampling(1.0, 40))
@@ -203,13 +184,13 @@ def test_the_policy_keeps_the_ids_that_were_sent_and_sampled(
 
 
 def test_special_tokens_stay_in_the_ids_and_out_of_the_text(
-    folder: Path, model: PreTrainedModel
+    tiny_model: Path, model: PreTrainedModel
 ) -> None:
     class Fixed:
         def generate(self, prompts: object, seeds: object, sampling: object) -> list[Completion]:
             return [Completion((*hello, EOS), (-1.0,) * (len(hello) + 1), "stop")]
 
-    tokenizer = load_tokenizer(folder)
+    tokenizer = load_tokenizer(tiny_model)
     hello = tokenizer.encode("hello , world .", add_special_tokens=False)
     policy = LMPolicy(Fixed(), tokenizer)
     (found,) = policy.act([[{"role": "user", "content": "hi"}]], [1], Sampling(1.0, 40))

@@ -3,7 +3,7 @@ from __future__ import annotations
 import io
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
@@ -20,30 +20,13 @@ from mappa_trainer.errors import ModelError, TrainingError
 from mappa_trainer.learner import Learner, Likelihood, autocast_dtype, learning_rate
 from mappa_trainer.losses import TokenLoss, ppo_clip
 from mappa_trainer.models import load_model, load_tokenizer
-from mappa_trainer.testing import byte_tokenizer, make_tiny_model
+from mappa_trainer.testing import byte_tokenizer
 from mappa_trainer.types import Sample, Sampling
+
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 EOS = 2
 SHAPES = [(5, 7), (30, 1), (12, 12), (3, 20), (8, 2), (40, 9)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    """Tiny tensors gain nothing from threads, and lose much when the machine is busy."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_tiny_model(tmp_path_factory.mktemp("models") / "tiny")
-
-
-@pytest.fixture
-def model(folder: Path) -> PreTrainedModel:
-    return load_model(folder)
 
 
 @pytest.fixture(scope="module")
@@ -315,7 +298,7 @@ def test_the_optimiser_follows_the_learning_rate(model: PreTrainedModel, pairs: 
 
 
 def test_a_restored_learner_takes_the_same_step_bit_for_bit(
-    folder: Path, model: PreTrainedModel, pairs: list[Pair], tmp_path: Path
+    tiny_model: Path, model: PreTrainedModel, pairs: list[Pair], tmp_path: Path
 ) -> None:
     def one_update(learner: Learner, seed: int) -> None:
         learner.update(make_samples(pairs, learner.logprobs(pairs), seed), ppo_clip)
@@ -325,7 +308,7 @@ def test_a_restored_learner_takes_the_same_step_bit_for_bit(
         one_update(learner, seed)
     buffer = io.BytesIO()
     torch.save(learner.state_dict(), buffer)
-    learner.save_pretrained(tmp_path, load_tokenizer(folder))
+    learner.save_pretrained(tmp_path, load_tokenizer(tiny_model))
     one_update(learner, 2)
 
     buffer.seek(0)
@@ -353,9 +336,9 @@ def test_logits_changed_after_the_head_are_refused() -> None:
         Likelihood(Gemma2ForCausalLM(config), precision="float32")
 
 
-def test_only_float32_weights_are_trained(folder: Path) -> None:
+def test_only_float32_weights_are_trained(tiny_model: Path) -> None:
     with pytest.raises(ModelError, match=r"has dtype torch\.bfloat16; load it in float32"):
-        make_learner(load_model(folder, torch.bfloat16))
+        make_learner(load_model(tiny_model, torch.bfloat16))
 
 
 def test_temperature_zero_is_refused(model: PreTrainedModel) -> None:
