@@ -13,6 +13,12 @@ feedback in the next observation. Messages say what was wrong, where, the value,
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Collection
+
+_MOST_NAMES = 20
+"""How many names a message lists."""
+
 
 class MappaEnvError(Exception):
     """Base of all errors of this package; a command ends with `exit_code` when it escapes."""
@@ -38,3 +44,23 @@ class SandboxError(MappaEnvError, RuntimeError):
 
 class CoachError(MappaEnvError, RuntimeError):
     """The coach could not judge a turn; the action stays unscored and no number is made up."""
+
+
+def did_you_mean(name: object, known: Collection[str], otherwise: str = "known keys") -> str:
+    """Return how a message about an unknown name ends: with the closest name, or the names.
+
+    Args:
+        name: What was given.
+        known: What could have been given.
+        otherwise: Introduces the names, the first 20 of them, where none is close.
+
+    >>> did_you_mean("taks", ["name", "tasks"])
+    "did you mean 'tasks'?"
+    >>> did_you_mean("x", ["name", "tasks"])
+    'known keys: name, tasks'
+    """
+    close = difflib.get_close_matches(str(name), known, n=1)
+    if close:
+        return f"did you mean {close[0]!r}?"
+    more = ", ..." if len(known) > _MOST_NAMES else ""
+    return f"{otherwise}: {', '.join(list(known)[:_MOST_NAMES])}{more}"

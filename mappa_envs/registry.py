@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
@@ -16,7 +15,7 @@ from mappa_envs.coach.protocol import Coach
 from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import OutcomeScorer, PipelineEnv
-from mappa_envs.errors import ScenarioError
+from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
@@ -140,8 +139,7 @@ def _choice(
 ) -> Callable[..., Any]:
     known = {key, *others}
     for unknown in set(table) - known:
-        close = difflib.get_close_matches(unknown, known, n=1)
-        hint = f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(sorted(known))}"
+        hint = did_you_mean(unknown, sorted(known))
         raise ScenarioError(f"{table_name}: unknown key {unknown!r}; {hint}")
     chosen = table.get(key, default)
     if not isinstance(chosen, str) or chosen not in choices:

@@ -6,7 +6,6 @@ one, lays a table of overrides over it, and checks everything that can be checke
 
 from __future__ import annotations
 
-import difflib
 import tomllib
 from collections.abc import Mapping
 from functools import cached_property
@@ -23,7 +22,7 @@ from pydantic import (
 )
 from pydantic.dataclasses import dataclass as checked_dataclass
 
-from mappa_envs.errors import ScenarioError
+from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.prompts import check_template
 from mappa_envs.sandbox.protocol import Access, Limits
 
@@ -186,19 +185,19 @@ def _first_problem(error: ValidationError) -> str:
     problem = error.errors()[0]
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        return f"unknown key {where!r}{_suggestion(problem['loc'])}"
+        *_, key = problem["loc"]
+        return f"unknown key {where!r}; {did_you_mean(key, _known_keys(problem['loc']))}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing; add it"
     said = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
     return f"{where!r} is {problem['input']!r:.80}: {said}" if where else said
 
 
-def _suggestion(loc: tuple[int | str, ...]) -> str:
+def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
+    """Return the keys of the table in which `loc` lies."""
     tables: dict[str, list[str]] = {
         "roles": list(Role.model_fields),
         "generated": list(Generated.model_fields),
         "limits": list(Limits.__dataclass_fields__),
     }
-    known = list(Scenario.model_fields) if len(loc) == 1 else tables.get(str(loc[0]), [])
-    close = difflib.get_close_matches(str(loc[-1]), known, n=1)
-    return f"; did you mean {close[0]!r}?" if close else f"; known keys: {', '.join(known)}"
+    return list(Scenario.model_fields) if len(loc) == 1 else tables.get(str(loc[0]), [])

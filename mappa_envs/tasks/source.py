@@ -5,11 +5,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Collection
 from typing import Protocol, get_args
 
-from mappa_envs.errors import TaskError
+from mappa_envs.errors import TaskError, did_you_mean
 from mappa_envs.types import Split, Task
 
 SPLITS: tuple[Split, ...] = get_args(Split)
@@ -57,8 +56,4 @@ def check_position(split: str, index: int = 0) -> None:
 
 def no_such(kind: str, name: str, known: Collection[str]) -> TaskError:
     """Return the error for an unknown name, with the close match or the names there are."""
-    close = difflib.get_close_matches(str(name), known, n=1)
-    if close:
-        return TaskError(f"no {kind} is called {name!r}; did you mean {close[0]!r}?")
-    shown = ", ".join(list(known)[:20]) + (", ..." if len(known) > 20 else "")
-    return TaskError(f"no {kind} is called {name!r}; there are: {shown}")
+    return TaskError(f"no {kind} is called {name!r}; {did_you_mean(name, known, 'there are')}")
