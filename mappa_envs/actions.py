@@ -10,6 +10,7 @@ import json
 import re
 from dataclasses import dataclass
 
+from mappa_envs.spaces import is_text
 from mappa_envs.types import ToolCall
 
 _PYTHON = "python"
@@ -136,7 +137,7 @@ def _read_json(text: str) -> ToolCall:
     except (ValueError, RecursionError):
         return _unreadable(f"the tool call is not valid JSON; write {_EXAMPLE}")
     name = content.get("name") if isinstance(content, dict) else None
-    if not isinstance(name, str) or not _encodable(name):
+    if not is_text(name):
         return _unreadable(f"the tool call names no tool; write {_EXAMPLE}")
     tool = _ALIASES.get(name, name)
     arguments = content.get("arguments")
@@ -149,18 +150,10 @@ def _read_json(text: str) -> ToolCall:
 def _call(tool: str, source: str) -> ToolCall:
     if not source.strip():
         return _unreadable("the code is empty", tool)
-    if not _encodable(source):
+    if not is_text(source):
         return _unreadable("the code holds half of a surrogate pair, which is no character", tool)
     return ToolCall(tool, source)
 
 
 def _unreadable(error: str, tool: str = "") -> ToolCall:
     return ToolCall(tool, "", error)
-
-
-def _encodable(text: str) -> bool:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

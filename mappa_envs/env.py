@@ -165,7 +165,6 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             raise ActionError(
                 f"action of {agent} is {action!r:.80}: it must be a str that UTF-8 can encode"
             )
-        assert action is not None
         self._cumulative_rewards[agent] = 0.0
         self._clear_rewards()
         self._take_turn(agent, action)

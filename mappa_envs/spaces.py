@@ -7,7 +7,7 @@ in Python; these accept any text that UTF-8 can encode, at the speed of the enco
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, TypeGuard
 
 import numpy as np
 from gymnasium import spaces
@@ -18,7 +18,7 @@ _SAMPLE_CHARACTERS = np.array(list("abcdefghijklmnopqrstuvwxyz0123456789 ,.+-=")
 _ROLES = ("system", "user", "assistant")
 
 
-def is_text(value: object) -> bool:
+def is_text(value: object) -> TypeGuard[str]:
     """Whether `value` is a `str` without lone surrogates, so that UTF-8 can encode it."""
     if not isinstance(value, str):
         return False
