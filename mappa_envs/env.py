@@ -28,7 +28,7 @@ from mappa_envs.records import render_transcript, turn_record
 from mappa_envs.sandbox.protocol import Actor, Sandbox, program_seed
 from mappa_envs.scenario import Role, Scenario
 from mappa_envs.spaces import Utf8Text, is_text, observation_space
-from mappa_envs.tasks.source import TaskSource
+from mappa_envs.tasks.source import TaskSource, is_index
 from mappa_envs.tools import TOOLS
 from mappa_envs.types import EndReason, Message, Outcome, Split, Task, ToolCall, ToolResult, Turn
 
@@ -195,7 +195,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             return self._tasks.find(wanted)
         if wanted is None:
             wanted = rng.integers(self._tasks.size(split) or 1 << 31)
-        if isinstance(wanted, bool) or not isinstance(wanted, int | np.integer) or wanted < 0:
+        if not is_index(wanted):
             raise TaskError(f"options: task is {wanted!r}; it must be an id or an index from 0")
         return self._tasks.get(split, int(wanted))
 

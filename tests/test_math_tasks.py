@@ -260,8 +260,9 @@ def test_sources_refuse_a_wrong_split_or_index(tmp_path: Path) -> None:
             source.size("tests")
         with pytest.raises(TaskError, match="did you mean 'train'"):
             source.get("trian", 0)
-        with pytest.raises(TaskError, match="index -1"):
-            source.get("train", -1)
+        for index in (-1, True, 1.0, "1"):
+            with pytest.raises(TaskError, match=f"index {index!r} of split 'train' must be"):
+                source.get("train", index)
 
 
 def test_rows_become_tasks(tmp_path: Path) -> None:

@@ -1,12 +1,14 @@
 """What a source of tasks must be able to do.
 
-`check_position` and `no_such` are for those who write one: every source refuses alike.
+`check_position`, `is_index` and `no_such` are for those who write one: every source refuses alike.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
 from typing import Protocol, get_args
+
+import numpy as np
 
 from mappa_envs.errors import TaskError, did_you_mean
 from mappa_envs.types import Split, Task
@@ -33,7 +35,7 @@ class TaskSource(Protocol):
         """Return the task at `index`, from 0; a finite split starts over at its end.
 
         Raises:
-            TaskError: there is no such split, or `index` is negative.
+            TaskError: there is no such split, or `index` is no index from 0.
         """
         ...
 
@@ -46,12 +48,19 @@ class TaskSource(Protocol):
         ...
 
 
+def is_index(value: object) -> bool:
+    """Whether `value` is a whole number from 0; a bool is no number."""
+    if isinstance(value, bool) or not isinstance(value, int | np.integer):
+        return False
+    return bool(value >= 0)
+
+
 def check_position(split: str, index: int = 0) -> None:
-    """Raise a `TaskError` unless `split` is one of `SPLITS` and `index` counts from 0."""
+    """Raise a `TaskError` unless `split` is one of `SPLITS` and `index` is an index from 0."""
     if split not in SPLITS:
         raise no_such("split", split, SPLITS)
-    if index < 0:
-        raise TaskError(f"task index {index} of split {split!r} is negative; indices start at 0")
+    if not is_index(index):
+        raise TaskError(f"task index {index!r} of split {split!r} must be a whole number from 0")
 
 
 def no_such(kind: str, name: str, known: Collection[str]) -> TaskError:
