@@ -33,10 +33,20 @@ class Play:
     options: Mapping[str, Any]
 
 
-def plays(seed: int, purpose: str, first: int, count: int, split: str) -> list[Play]:
-    """Return plays of `count` tasks of a split, counting on from task `first`."""
+def plays(
+    seed: int, purpose: str, first: int, count: int, split: str, sample: int = 0
+) -> list[Play]:
+    """Return plays of `count` tasks of a split, counting on from task `first`.
+
+    Every `sample` of a task has a seed of its own; the plays of one follow those of the last.
+    """
+    parts = [sample] if sample else []
     return [
-        Play(i, derive_seed(seed, purpose, first + i), {"split": split, "task": first + i})
+        Play(
+            index=sample * count + i,
+            seed=derive_seed(seed, purpose, first + i, *parts),
+            options={"split": split, "task": first + i},
+        )
         for i in range(count)
     ]
 

@@ -11,11 +11,10 @@ from typing import Literal
 import rich
 
 from mappa_trainer.checkpoint import latest_checkpoint
-from mappa_trainer.collect import Play, collect
+from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import measurement_table
 from mappa_trainer.evaluate import problem_key, report
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
-from mappa_trainer.seeds import derive_seed
 from mappa_trainer.statistics import pass_at_k
 from mappa_trainer.team import load_policies, make_env, sampling_of
 
@@ -42,7 +41,9 @@ def evaluate_run(
     count = problems or recipe.eval.problems
     envs = [make_env(recipe) for _ in range(min(AT_A_TIME, count * samples))]
     agents = envs[0].possible_agents
-    todo = _plays(recipe.train.seed, split, count, samples)
+    seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
+    rounds = [plays(seed, "eval", 0, count, split, sample=sample) for sample in range(samples)]
+    todo = [play for group in rounds for play in group]
     sampling = sampling_of(recipe, agents, 0.0 if greedy else recipe.sampling.temperature)
     with rich.get_console().status(f"evaluating {checkpoint.name}") as status:
         policies = load_policies(recipe, agents, checkpoint)
@@ -59,19 +60,6 @@ def evaluate_run(
         rich.print(f"pass@{k}  {value:.3f}")
     stored = f"episodes: {run.path / 'episodes' / name}.jsonl"
     rich.get_console().print(stored, highlight=False, markup=False, soft_wrap=True)
-
-
-def _plays(seed: int, split: str, count: int, samples: int) -> list[Play]:
-    """Sample 0 of a problem is played with the same seed as in the evaluation of training."""
-    return [
-        Play(
-            index=sample * count + problem,
-            seed=derive_seed(seed, "eval", problem, *([sample] if sample else [])),
-            options={"split": split, "task": problem},
-        )
-        for sample in range(samples)
-        for problem in range(count)
-    ]
 
 
 def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
