@@ -38,6 +38,20 @@ NO_PROGRAM = "[no program was run]"
 LAST_TURN = "That was your last action; your work is handed on."
 SANDBOX_DIED = "[the sandbox failed; the episode ends here]"
 
+_MADE_BY_RESET = frozenset(
+    {
+        "agent_selection",
+        "end_reason",
+        "infos",
+        "outcome",
+        "rewards",
+        "task",
+        "terminations",
+        "truncations",
+        "turns",
+    }
+)
+
 
 class OutcomeScorer(Protocol):
     """The task's own rule."""
@@ -62,6 +76,10 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
     `(seed, options, actions)` determine everything observable. `reset(options=...)` knows
     `split` (`"train"` or `"test"`) and `task` (an id, or an index that counts through the split
     and wraps around); without `task` the seed draws one. Other options are ignored.
+
+    Before the first `reset()` there is no episode to look at: reading one of its attributes is an
+    `AttributeError`, and so is `last()`; `observe()` and `render()` are an `AssertionError`, as in
+    PettingZoo's `OrderEnforcingWrapper`.
     """
 
     def __init__(
@@ -89,8 +107,14 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         self._make_sandbox = sandbox
         self._sandbox: Sandbox | None = None
         self._rng: np.random.Generator | None = None
+        self._messages: dict[str, list[Message]] = {}
         self._action_spaces = {agent: Utf8Text() for agent in self.possible_agents}
         self._observation_spaces = {agent: observation_space() for agent in self.possible_agents}
+
+    def __getattr__(self, name: str) -> Any:
+        if name in _MADE_BY_RESET:
+            raise AttributeError(f"{name} cannot be accessed before reset(); call reset() first")
+        return super().__getattribute__(name)
 
     def action_space(self, agent: str) -> spaces.Space[str]:
         """Return the agent's action space, always the same object."""
@@ -134,7 +158,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         self._turns: list[Turn] = []
         self._outcome: Outcome | None = None
         self._end_reason: EndReason | None = None
-        self._messages: dict[str, list[Message]] = {agent: [] for agent in self.possible_agents}
+        self._messages = {agent: [] for agent in self.possible_agents}
         self.agents = list(self.possible_agents)
         self.rewards = dict.fromkeys(self.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
@@ -146,6 +170,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
 
     def observe(self, agent: str) -> dict[str, tuple[Message, ...]]:
         """Return a fresh copy of the agent's conversation; looking changes nothing."""
+        self._check_reset("observe()")
         return {"messages": tuple(message.copy() for message in self._messages[agent])}
 
     def step(self, action: str | None) -> None:
@@ -172,6 +197,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
 
     def render(self) -> str | None:
         """Return the conversation so far (`"ansi"`), or print it (`"human"`)."""
+        self._check_reset("render()")
         transcript = render_transcript(self.task, self.turns, self.outcome)
         if self.render_mode == "human":
             from rich import print as rich_print
@@ -185,6 +211,10 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         """Delete the workspace and end the scorer."""
         self._close_sandbox()
         self._outcome_scorer.close()
+
+    def _check_reset(self, call: str) -> None:
+        if not self._messages:
+            raise AssertionError(f"reset() needs to be called before {call}")
 
     def _choose_task(self, rng: np.random.Generator, options: Mapping[str, Any]) -> Task:
         split: Split = options.get("split", "train")

@@ -534,6 +534,28 @@ def test_a_step_before_reset_is_an_action_error() -> None:
         make_env().step("a")
 
 
+def test_before_reset_there_is_no_episode_to_look_at() -> None:
+    bare = make_env()
+    for env in (bare, CoachWrapper(bare, ScriptedCoach(1.0))):
+        words = r"^agent_selection cannot be accessed before reset\(\); call reset\(\) first$"
+        with pytest.raises(AttributeError, match=words):
+            env.last()
+        for name in ("task", "turns", "outcome", "end_reason", "infos", "rewards"):
+            assert not hasattr(env, name)
+            with pytest.raises(AttributeError, match=f"^{name} cannot be accessed before reset"):
+                getattr(env, name)
+        with pytest.raises(AssertionError, match=r"needs to be called before render\(\)$"):
+            env.render()
+        with pytest.raises(AssertionError, match=r"needs to be called before observe\(\)$"):
+            env.observe("solver_0")
+    with pytest.raises(TaskError):
+        bare.reset(options={"task": -1})
+    with pytest.raises(AssertionError, match=r"needs to be called before render\(\)$"):
+        bare.render()
+    with pytest.raises(AttributeError, match="'PipelineEnv' object has no attribute 'tasks'"):
+        bare.tasks  # noqa: B018
+
+
 def test_a_dead_agent_only_takes_none() -> None:
     env = make_env()
     env.reset()
