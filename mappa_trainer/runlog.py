@@ -99,7 +99,7 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, oldest first."""
         path = self.path / "metrics.jsonl"
-        return list(_read_rows(path)) if path.is_file() else []
+        return [row for _, row in _read_rows(path)] if path.is_file() else []
 
     def write_episodes(self, name: str, episodes: Iterable[Episode]) -> None:
         """Write episodes/NAME.jsonl as a whole."""
@@ -110,7 +110,15 @@ class RunDirectory:
         """Return the episodes of episodes/NAME.jsonl.
 
         Raises:
-            RunDirectoryError: there is no such file.
+            RunDirectoryError: there is no such file, or a line of it is no JSON table.
+        """
+        return [row for _, row in self.episodes_with_places(name)]
+
+    def episodes_with_places(self, name: str) -> list[tuple[str, dict[str, Any]]]:
+        """Return the episodes of episodes/NAME.jsonl, each with its file and line for errors.
+
+        Raises:
+            RunDirectoryError: see `episodes`.
         """
         name = name.removesuffix(".jsonl")
         if name not in self.episode_names():
@@ -162,18 +170,25 @@ def _action_record(transition: Transition) -> dict[str, Any]:
     }
 
 
-def _read_rows(path: Path) -> Iterator[dict[str, Any]]:
-    """Yield the rows of a JSON-lines file; a last line cut short by a crash is left out."""
-    lines = path.read_text(encoding="utf-8").split("\n")
+def _read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the rows of a JSON-lines file, each with its place, e.g. `"a.jsonl, line 3"`.
+
+    A last line cut short by a crash is left out.
+    """
+    lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, start=1):
-        if not line:
+        if not line.strip():
             continue
+        place = f"{path}, line {number}"
         try:
-            yield json.loads(line)
+            row = json.loads(line)
         except ValueError as error:
             if number == len(lines):
                 return
-            raise RunDirectoryError(f"{path}, line {number}: is not JSON: {error}") from None
+            raise RunDirectoryError(f"{place}: is not JSON: {error}") from None
+        if not isinstance(row, dict):
+            raise RunDirectoryError(f"{place}: is {row!r:.80}; it must be a table")
+        yield place, row
 
 
 def _write_atomically(path: Path, rows: Iterable[Record]) -> None:

@@ -27,20 +27,26 @@ def show_episode(path: Path, number: int, source: str | None) -> None:
         source: The name of an episode file, e.g. `"eval-0000-greedy"`.
 
     Raises:
-        RunDirectoryError: there is no such run, file or episode.
+        RunDirectoryError: there is no such run, file or episode, or its row is damaged.
     """
     run = RunDirectory.open(path)
-    name, record = _find(run, number, source)
-    rich.print(Group(*_render(name, record)))
+    name, place, record = _find(run, number, source)
+    try:
+        shown = list(_render(name, record))
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        what = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged: {error}"
+        raise RunDirectoryError(f"{place}: the row {what}; mend it or show another") from None
+    rich.print(Group(*shown))
 
 
-def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, Record]:
+def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, str, Record]:
+    """Return the name of the episode's file, the place of its row, and the row."""
     names = [source] if source else run.training_names()
     left = number
     for name in names:
-        records = run.episodes(name)
+        records = run.episodes_with_places(name)
         if left < len(records):
-            return name, records[left]
+            return name, *records[left]
         left -= len(records)
     raise RunDirectoryError(
         f"{run.path}: no episode {number}, there are {number - left}; files: "

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -374,6 +375,36 @@ def test_show_of_a_ledger_with_rewards_alone(
     shown = show(mappa, capsys, run.path)
     assert "hello" in shown
     assert "reward 0.5" in shown
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (lambda row: row.pop("actions"), "the row lacks 'actions'; mend it or show another"),
+        (lambda row: row["actions"][0].pop("tokens"), "the row lacks 'tokens'; mend"),
+        (lambda row: row["actions"][0]["ledger"].pop("coach"), "the row lacks 'coach'; mend"),
+        (lambda row: row["outcome"].pop("reason"), "the row lacks 'reason'; mend"),
+        (lambda row: row.update(task=None), "the row is damaged: 'NoneType' object has no"),
+        (lambda row: row.update(actions=3), "the row is damaged: 'int' object is not iterable"),
+    ],
+)
+def test_show_of_a_damaged_row_is_one_line_that_says_what_is_missing(
+    shown_run: Path,
+    mappa: Mappa,
+    capsys: pytest.CaptureFixture[str],
+    damage: Callable[[dict[str, Any]], object],
+    words: str,
+) -> None:
+    path = shown_run / "episodes" / "train-0000.jsonl"
+    first, second = path.read_text().splitlines()
+    row = json.loads(first)
+    damage(row)
+    path.write_text(f"\n{second}\n{json.dumps(row)}\n")
+    assert mappa("show", shown_run, "--episode", "1") == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"error: {path}, line 3: {words}")
+    assert error.count("\n") == 1
+    assert mappa("show", shown_run) == 0
 
 
 def test_show_of_what_a_model_really_wrote(

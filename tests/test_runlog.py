@@ -166,6 +166,22 @@ def test_a_damaged_recipe_is_named(run: RunDirectory, text: str) -> None:
         run.recipe()
 
 
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        (b"[1]", r"is \[1\]; it must be a table"),
+        (b"{", "is not JSON: "),
+        (b'{"index": "\xff"}', "is not JSON: 'utf-8' codec"),
+    ],
+)
+def test_a_damaged_line_is_named(run: RunDirectory, line: bytes, words: str) -> None:
+    run.write_episodes("train-0000", [episode()])
+    path = run.path / "episodes" / "train-0000.jsonl"
+    path.write_bytes(b"\r\n" + line + b"\n" + path.read_bytes())
+    with pytest.raises(RunDirectoryError, match=rf"train-0000\.jsonl, line 2: {words}"):
+        run.episodes("train-0000")
+
+
 def test_unknown_episodes_are_an_error_that_lists_the_known_ones(run: RunDirectory) -> None:
     run.write_episodes("eval-0000-sampled", [episode()])
     with pytest.raises(RunDirectoryError, match="there are: eval-0000-sampled"):
