@@ -135,6 +135,11 @@ def filter_system_calls(program: bytes) -> None:
     process_control(SECCOMP, _SECCOMP_MODE_FILTER, address)
 
 
+def flush_streams() -> None:
+    """Write out what C libraries have buffered."""
+    call("fflush", None)
+
+
 def lower_limit(which: int, value: int) -> None:
     """Set a resource limit, soft and hard, unless it is lower already."""
     _, hard = resource.getrlimit(which)

@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 import _thread
+import atexit
+import gc
 import linecache
 import mmap
 import os
 import random
 import sys
 import tempfile
+import threading
 import types
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Final, NoReturn
+
+from . import kernel
 
 FILENAME = "<action>"
 """The file name the agent's code has in its tracebacks."""
 
-_RUNNER = os.path.dirname(__file__)
+_RUNNER: Final = os.path.dirname(__file__)
+_LOST_OUTPUT: Final = 120  # as the interpreter says it
 
 
 def seed_generators(seed: int) -> None:
@@ -26,13 +33,79 @@ def seed_generators(seed: int) -> None:
         numpy.random.seed(seed % 2**32)
 
 
-def run(source: str, memory_error: mmap.mmap) -> None:
-    """Run `source`; exceptions and `SystemExit` take Python's own way out.
+def run(source: str, memory_error: mmap.mmap) -> NoReturn:
+    """Run `source` as a script and end this process as Python would end it.
+
+    What the heavy imports hold is not taken apart at the end, which would take far longer than
+    most programs: threads are waited for, exit functions called, the program's own objects
+    freed and the streams flushed, and then the process is gone.
 
     Args:
         source: The program.
         memory_error: One shared byte, set to 1 by an uncaught `MemoryError`.
     """
+    _prepare(source, memory_error)
+    status = _attempt(lambda: _execute(source))
+    for ending in (_end_threads, atexit._run_exitfuncs, _free):
+        status = _attempt(ending) or status
+    lost = _flush()
+    os._exit(status or lost)
+
+
+def _execute(source: str) -> None:
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    exec(compile(source, FILENAME, "exec", dont_inherit=True), module.__dict__)
+
+
+def _end_threads() -> None:
+    """Wait for the program's threads, but for daemons, as the interpreter does at its end."""
+    threading._shutdown()  # type: ignore[attr-defined]
+
+
+def _free() -> None:
+    """Free the program's objects: files are closed and finalizers called."""
+    del sys.modules["__main__"]
+    gc.collect()
+
+
+def _flush() -> int:
+    """Write out what is buffered; return the interpreter's status for output that is lost."""
+    lost = False
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            if not getattr(stream, "closed", True):
+                stream.flush()
+        except BaseException:  # the program may have put anything in the stream's place
+            lost = True
+    kernel.flush_streams()
+    return _LOST_OUTPUT if lost else 0
+
+
+def _attempt(part: Callable[[], None]) -> int:
+    """Run a part of the program; return the exit status that it asks for."""
+    try:
+        part()
+    except SystemExit as stop:
+        return _wanted(stop.code)
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
+        return 1
+    return 0
+
+
+def _wanted(code: object) -> int:
+    """Return the status for what was given to `sys.exit`."""
+    if code is None:
+        return 0
+    if isinstance(code, int):
+        return code & 0xFF
+    print(code, file=sys.stderr)  # noqa: T201
+    return 1
+
+
+def _prepare(source: str, memory_error: mmap.mmap) -> None:
+    """Make this process look like one that was started for the program alone."""
 
     def show_uncaught(
         kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
@@ -49,9 +122,6 @@ def run(source: str, memory_error: mmap.mmap) -> None:
     tempfile.tempdir = None
     sys.path.insert(0, os.getcwd())
     sys.argv = [FILENAME]
-    module = types.ModuleType("__main__")
-    sys.modules["__main__"] = module
-    exec(compile(source, FILENAME, "exec", dont_inherit=True), module.__dict__)
 
 
 def _show(

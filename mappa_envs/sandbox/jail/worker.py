@@ -22,7 +22,7 @@ import resource
 import signal
 import sys
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
 from . import kernel, landlock, processes, program, view
 
@@ -72,8 +72,8 @@ class Channels:
     status: int
 
 
-def work(jail: Jail, channels: Channels, cgroups: list[str]) -> None:
-    """Be a worker; only the program itself returns, into the interpreter's normal exit."""
+def work(jail: Jail, channels: Channels, cgroups: list[str]) -> NoReturn:
+    """Be a worker, to its end."""
     memory_error = mmap.mmap(-1, 1)
     try:
         _launch(jail, channels, cgroups, memory_error)
