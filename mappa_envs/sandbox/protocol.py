@@ -187,6 +187,7 @@ class Snapshot:
     """The content of a workspace at one moment, good for the sandbox that took it."""
 
     files: tuple[FileRecord, ...]
+    folders: tuple[str, ...] = ()
 
 
 @runtime_checkable

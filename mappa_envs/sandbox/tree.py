@@ -32,6 +32,7 @@ _NOT_A_FILE: Final = frozenset(
     }
 )
 _MAX_HELD: Final = 64
+_PIECE_BYTES: Final = 1 << 20
 _FOLDER: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _HANDLE: Final = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -45,6 +46,8 @@ class Found:
     folders: set[str] = field(default_factory=set)
     removed: set[str] = field(default_factory=set)
     """Made printable; of a removed folder only itself."""
+    linked: set[int] = field(default_factory=set)
+    """The inodes of removed files with a second name: that one must go too."""
 
 
 def split(name: str) -> list[str]:
@@ -115,6 +118,13 @@ def open_path(root: Path, parts: Sequence[str], uid: int | None) -> Iterator[Bin
             raise OSError(errno.ENXIO, "a pipe, a device, or a file with a second name")
         make_usable(file.fileno(), uid)
         yield file
+
+
+def pieces(file: BinaryIO, max_bytes: int) -> Iterator[bytes]:
+    """Yield the content of a file, no more than so much of it."""
+    while max_bytes > 0 and (piece := file.read(min(_PIECE_BYTES, max_bytes))):
+        max_bytes -= len(piece)
+        yield piece
 
 
 @contextmanager
@@ -264,10 +274,13 @@ def _sizes_in(folder: int, names: list[str]) -> Iterator[int]:
 
 
 def _clean(folder: int, prefix: str, uid: int | None, found: Found) -> None:
-    for entry in _entries(folder):
+    for entry in sorted(_entries(folder), key=lambda entry: entry.name):
         path, status = prefix + entry.name, entry.stat(follow_symlinks=False)
         is_folder = stat.S_ISDIR(status.st_mode) and path.count("/") < MAX_DEPTH
-        if not entry.name.isprintable() or not (is_folder or _is_plain(status)):
+        if status.st_nlink > 1 and not stat.S_ISDIR(status.st_mode):
+            found.linked.add(status.st_ino)
+        is_file = _is_plain(status) and status.st_ino not in found.linked
+        if not entry.name.isprintable() or not (is_folder or is_file):
             delete(entry.name, folder)
             found.removed.add(prefix + _printable(entry.name))
         elif is_folder:

@@ -6,12 +6,12 @@ import hashlib
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final
 
 from mappa_envs.sandbox import tree
 from mappa_envs.sandbox.protocol import (
@@ -24,7 +24,6 @@ from mappa_envs.sandbox.protocol import (
 )
 from mappa_envs.sandbox.tree import above, explained, split
 
-_CHUNK_BYTES: Final = 1 << 20
 _CLOCK_STEP_NS: Final = 20_000_000
 """Kernels may stamp two changes of a file alike that lie less than this apart."""
 _Stamp = tuple[int, int, int, int]
@@ -45,9 +44,8 @@ class Workspace:
     two calls may overlap, but for `is_over`.
 
     Every content a file had at the end of an action is kept until `close`, so the disk holds up
-    to `Limits.workspace_bytes` more after each action. Empty folders outlive an action, and are
-    back after one that broke the quota; a snapshot has none, so `restore` deletes them. Modes
-    and times are no part of the content: what is put back is a new file of mode 0644.
+    to `Limits.workspace_bytes` more after each action. Modes and times are no part of the
+    content: what is put back is a new file of mode 0644.
 
     It does not keep programs from its store and its hidden files, which lie beside `path`: that
     takes another user (`uid`), or a view of the file system without them.
@@ -170,13 +168,13 @@ class Workspace:
         return tuple(self._files[path].record for path in sorted(self._files))
 
     def snapshot(self) -> Snapshot:
-        """Remember all files as they are."""
-        return Snapshot(self.manifest())
+        """Remember all files and folders as they are."""
+        return Snapshot(self.manifest(), tuple(sorted(self._folders)))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring all files, with their authors, back to what they were; drop an unfinished action.
 
-        Only files that differ are touched. Folders that hold none of the files are deleted.
+        Only files that differ are touched.
 
         Raises:
             ValueError: the snapshot is another workspace's.
@@ -188,7 +186,8 @@ class Workspace:
                     "never in this workspace; restore a snapshot in the sandbox that took it"
                 )
         self._ready_folder()
-        self._bring_to({record.path: record for record in snapshot.files}, frozenset())
+        files = {record.path: record for record in snapshot.files}
+        self._bring_to(files, frozenset(snapshot.folders))
         self._began_ns = None
 
     def close(self) -> None:
@@ -212,19 +211,20 @@ class Workspace:
         """Make the workspace what the actor may make of it; None if a file is too large."""
         before, hidden = self._files, set(self._aside)
         found = tree.clean(self.path, self._uid)
-        touched = {p for p, status in found.files.items() if not self._is_noted(p, status)} - hidden
+        touched = {path for path in found.files if not self._is_noted(path, found.files[path])}
+        touched -= hidden
         if any(found.files[path].st_size > limits.file_bytes for path in touched):
             return None
         taken = {path: self._take(path, actor, limits) for path in touched & before.keys()}
         changed = {path for path in taken if taken[path].record is not before[path].record}
         deleted = before.keys() - hidden - found.files.keys()
         restored = {p for p in changed | deleted if not self._may_change(p, actor)}
+        squatted = hidden & (found.files.keys() | found.folders | found.removed)
         blocking = self._cleared(found, restored | hidden)
         created = touched - before.keys() - blocking
         taken |= {path: self._take(path, actor, limits) for path in created}
         for path in found.files.keys() - touched - hidden:
             taken[path] = before[path]
-        squatted = hidden & (found.files.keys() | found.folders | found.removed)
         self._files = {path: taken[path] for path in taken.keys() - restored}
         self._files |= {path: self._put(before[path].record) for path in restored}
         self._files |= {path: self._shown(before[path].record) for path in hidden}
@@ -290,7 +290,7 @@ class Workspace:
         """Keep the content of a file; a change from now on gives the file another stamp."""
         with tree.open_path(self.path, split(path), self._uid) as file:
             stamp = _stamp(os.fstat(file.fileno()))
-            sha256, size = self._keep(_chunks(file, limits.file_bytes))
+            sha256, size = self._keep(tree.pieces(file, limits.file_bytes))
         if path in self._files and self._files[path].record.sha256 == sha256:
             return _Noted(self._files[path].record, stamp)
         return _Noted(FileRecord(path, size, sha256, actor.agent, actor.step), stamp)
@@ -313,7 +313,7 @@ class Workspace:
             os.fchmod(file.fileno(), 0o644)
             if self._uid is not None:
                 os.fchown(file.fileno(), self._uid, self._uid)
-            shutil.copyfileobj(content, file, _CHUNK_BYTES)
+            shutil.copyfileobj(content, file)
         return self._moved_in(new, record)
 
     def _shown(self, record: FileRecord) -> _Noted:
@@ -344,9 +344,3 @@ def _stamp(status: os.stat_result) -> _Stamp:
 
 def _matches(path: str, patterns: Iterable[str]) -> bool:
     return any(fnmatchcase(path, pattern) for pattern in patterns)
-
-
-def _chunks(file: BinaryIO, max_bytes: int) -> Iterator[bytes]:
-    while max_bytes > 0 and (chunk := file.read(min(_CHUNK_BYTES, max_bytes))):
-        max_bytes -= len(chunk)
-        yield chunk
