@@ -26,9 +26,24 @@ from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.prompts import check_template
 from mappa_envs.sandbox.protocol import Access, Limits
 
-_STRICT = ConfigDict(frozen=True, extra="forbid")
-CheckedLimits = checked_dataclass(Limits, frozen=True, config=ConfigDict(extra="forbid"))
+_STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
+"""TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float.
+
+Fields that hold tuples are lax about that alone, since TOML has lists.
+"""
 CheckedAccess = checked_dataclass(Access, frozen=True, config=ConfigDict(extra="forbid"))
+
+
+@checked_dataclass(frozen=True, config=ConfigDict(extra="forbid"))
+class CheckedLimits(Limits):
+    """The `[limits]` table. A strict dataclass would refuse tables, so a validator is strict."""
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_a_number(cls, value: object) -> object:
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ValueError("Input should be a valid number")
+        return value
 
 
 class Role(BaseModel):
@@ -42,7 +57,7 @@ class Role(BaseModel):
     """The system message; none is sent when empty."""
     max_turns: int = Field(default=1, ge=1)
     """Actions the role may take before it must hand off."""
-    tools: tuple[Literal["python"], ...] = ()
+    tools: tuple[Literal["python"], ...] = Field(default=(), strict=False)
     """Tools whose calls are run for this role."""
     files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
     """Which files of the workspace its programs may read, and which of others' they may change."""
@@ -55,8 +70,8 @@ class Generated(BaseModel):
 
     model_config = _STRICT
 
-    levels: tuple[int, ...] = (1,)
-    families: tuple[str, ...] = ()
+    levels: tuple[int, ...] = Field(default=(1,), strict=False)
+    families: tuple[str, ...] = Field(default=(), strict=False)
     """Problem families by name; empty means every family of the levels."""
 
 
@@ -79,7 +94,7 @@ class Scenario(BaseModel):
     """Which rule gives the task's own verdict."""
     strip_thinking: bool = True
     """Whether `<role>.message` leaves out the role's thinking blocks."""
-    limits: CheckedLimits = Field(default_factory=CheckedLimits)  # type: ignore[valid-type]
+    limits: CheckedLimits = Field(default_factory=CheckedLimits)
     """Bounds on each run of agent code."""
 
     @field_validator("roles")

@@ -16,7 +16,8 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
 
 from mappa_trainer.errors import RecipeError
 
-_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+"""TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float."""
 
 
 class EnvTable(BaseModel):

@@ -54,7 +54,7 @@ def test_a_recipe_holds_what_its_file_says_and_defaults_elsewhere(recipe_file: P
             ("sampling", "max_new_tokens_of"),
             {"coder_0": 9},
         ),
-        ("sandbox.level=local", ("sandbox", "level"), "local"),
+        ("sandbox.level=auto", ("sandbox", "level"), "auto"),
     ],
 )
 def test_set_changes_one_key(
@@ -65,6 +65,12 @@ def test_set_changes_one_key(
         found = found[key]
     assert found == value
     assert type(found) is type(value)
+
+
+def test_a_whole_number_may_stand_for_a_float(recipe_file: Path) -> None:
+    gamma = load_recipe(recipe_file, ["algorithm.gamma=1"]).algorithm.gamma
+    assert gamma == 1.0
+    assert type(gamma) is float
 
 
 def test_set_leaves_other_keys_alone_and_the_last_one_wins(recipe_file: Path) -> None:
@@ -96,6 +102,14 @@ def test_set_leaves_other_keys_alone_and_the_last_one_wins(recipe_file: Path) ->
         ("sampling.top_p=0.9", "unknown key 'sampling.top_p'"),
         ("algorithm.gamma=1.5", "'algorithm.gamma' is 1.5: "),
         ("model.precision=float16", "'model.precision' is 'float16': "),
+        ("train.iterations=true", "'train.iterations' is True: Input should be a valid integer"),
+        ("train.iterations='2'", "'train.iterations' is '2': Input should be a valid integer"),
+        ("train.seed=false", "'train.seed' is False: Input should be a valid integer"),
+        ("train.max_logprob_gap=true", "'train.max_logprob_gap' is True: Input should be"),
+        ("algorithm.gamma=true", "'algorithm.gamma' is True: Input should be a valid number"),
+        ("eval.problems=true", "'eval.problems' is True: "),
+        ("eval.greedy=1", "'eval.greedy' is 1: Input should be a valid boolean"),
+        ("sampling.max_new_tokens_of.coder_0=true", "'sampling.max_new_tokens_of.coder_0' is True"),
         ("sampling.max_new_tokens_of.coder_0=x", "'sampling.max_new_tokens_of.coder_0' is 'x': "),
     ],
 )

@@ -89,6 +89,20 @@ def test_overrides_are_merged_key_by_key(folder: Path) -> None:
     assert overrides["limits"] == {"timeout_s": 2}
 
 
+def test_lists_and_whole_numbers_are_read_as_what_the_keys_hold(folder: Path) -> None:
+    overrides = {
+        "generated": {"levels": [1, 2], "families": ["sum"]},
+        "limits": {"timeout_s": 2, "processes": 3},
+        "roles": {"reader": {"tools": ["python"], "files": {"read": ["*.csv"]}}},
+    }
+    scenario = load_scenario(folder, overrides)
+    assert (scenario.generated.levels, scenario.generated.families) == ((1, 2), ("sum",))
+    assert (scenario.limits.timeout_s, scenario.limits.processes) == (2.0, 3)
+    assert type(scenario.limits.timeout_s) is float
+    assert isinstance(scenario.limits, Limits)
+    assert scenario.roles["reader"].files.read == ("*.csv",)
+
+
 def test_a_scenario_cannot_be_changed(folder: Path) -> None:
     scenario = load_scenario(folder)
     with pytest.raises(ValueError, match="frozen"):
@@ -151,6 +165,15 @@ def test_a_folder_plays(folder: Path) -> None:
         ({"limits": {"timeout_s": -1.0}}, "'limits' is "),
         ({"limits": {"timeout_s": "soon"}}, "'limits.timeout_s' is 'soon': Input should be a"),
         ({"roles": {"extra": {}}}, "key 'roles.extra.prompt' is missing; add it"),
+        ({"task_seed": True}, "'task_seed' is True: Input should be a valid integer"),
+        ({"task_seed": "7"}, "'task_seed' is '7': Input should be a valid integer"),
+        ({"strip_thinking": 1}, "'strip_thinking' is 1: Input should be a valid boolean"),
+        ({"roles": {"reader": {"max_turns": True}}}, "'roles.reader.max_turns' is True: Input"),
+        ({"generated": {"levels": [True]}}, "'generated.levels.0' is True: Input should be"),
+        ({"generated": {"levels": 1}}, "'generated.levels' is 1: Input should be a list"),
+        ({"limits": {"timeout_s": True}}, "'limits.timeout_s' is True: Input should be a valid"),
+        ({"limits": {"processes": True}}, "'limits.processes' is True: Input should be a valid"),
+        ({"limits": {"processes": "9"}}, "'limits.processes' is '9': Input should be a valid"),
     ],
 )
 def test_a_wrong_key_or_value(folder: Path, overrides: Any, words: str) -> None:
@@ -285,8 +308,15 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
         ({"coach": {"outcome_weight": True}}, "coach.outcome_weight is True; give a number"),
         ({"coach": {"process_weight": float("nan")}}, "coach.process_weight is nan; give"),
         ({"coach": {"process_weight": float("inf")}}, "coach.process_weight is inf; give"),
-        ({"sandbox": {"level": "none"}}, "sandbox.level is 'none'; known: local"),
-        ({"sandbox": {"levl": "local"}}, "sandbox: unknown key 'levl'; did you mean 'level'?"),
+        ({"sandbox": {"level": "none"}}, "sandbox.level is 'none'; known: auto, namespace, "),
+        ({"sandbox": {"level": None}}, "sandbox.level is None; known: auto, namespace, "),
+        ({"sandbox": {"levl": "auto"}}, "sandbox: unknown key 'levl'; did you mean 'level'?"),
+        ({"sandbox": {"image": "x"}}, "sandbox.image is 'x'; it needs sandbox.level = 'docker'"),
+        ({"sandbox": {"level": "docker", "image": ""}}, "sandbox.image is ''; give the name of an"),
+        ({"sandbox": {"level": "docker", "image": 1}}, "sandbox.image is 1; give the name of an"),
+        ({"sandbox": {"preload": "numpy"}}, "sandbox.preload is 'numpy'; give a list of modules"),
+        ({"sandbox": {"preload": ["a b"]}}, r"sandbox.preload is \['a b'\]; give a list of modules"),
+        ({"sandbox": {"preload": [1]}}, r"sandbox.preload is \[1\]; give a list of modules"),
         ({"scenario": {"taks": 1}}, "laid over it: unknown key 'taks'; did you mean 'tasks'?"),
         ({"scenario": "x"}, "scenario is 'x'; give a table"),
         ({"coach": "rubric"}, "coach is 'rubric'; give a table"),
