@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import atexit
 import gc
 import linecache
@@ -114,7 +113,7 @@ def _prepare(source: str, memory_error: mmap.mmap) -> None:
         _show(kind, error, trace)
 
     sys.excepthook = show_uncaught
-    setattr(_thread, "_excepthook", _show_in_thread)  # noqa: B010 - unknown to type checkers
+    threading.excepthook = _show_in_thread
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr] # a kill loses no line
     lines = source.splitlines(keepends=True)
@@ -152,7 +151,7 @@ def _is_runner(filename: str) -> bool:
 
 def _show_in_thread(details: Any) -> None:
     if details.exc_type is not SystemExit:
-        name = details.thread.name if details.thread else _thread.get_ident()
+        name = details.thread.name if details.thread else threading.get_ident()
         print(f"Exception in thread {name}:", file=sys.stderr)  # noqa: T201
         _show(details.exc_type, details.exc_value, details.exc_traceback)
 
