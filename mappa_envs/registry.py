@@ -17,6 +17,7 @@ from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import OutcomeScorer, PipelineEnv
 from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
+from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
 from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
@@ -37,7 +38,13 @@ def _math_scorer() -> MathAnswerScorer:
 OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": _math_scorer}
 MAX_WEIGHT = 1000
 """Of a coach's weights: sums of larger rewards would no longer be exact."""
-SANDBOXES: dict[str, Callable[[], Sandbox]] = {"local": LocalSandbox}
+SANDBOXES: dict[str, Callable[..., Sandbox]] = {
+    "auto": LocalSandbox,
+    "namespace": functools.partial(LocalSandbox, "namespace"),
+    "landlock": functools.partial(LocalSandbox, "landlock"),
+    "process": functools.partial(LocalSandbox, "process"),
+    "docker": DockerSandbox,
+}
 COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
 
 
@@ -56,7 +63,9 @@ def make_pipeline(
         scenario: Tables laid over the folder's `scenario.toml`, e.g. `{"tasks": "aime.json"}`.
         coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`) and
             optionally `process_weight`, `outcome_weight` and `credit`.
-        sandbox: A table with `level` (`"local"`).
+        sandbox: A table with `level`, one of `"auto"` (if there is none), `"namespace"`,
+            `"landlock"`, `"process"` and `"docker"`, and optionally `preload`, the modules that
+            programs find imported, and, for `"docker"`, `image`.
         render_mode: None, `"ansi"` or `"human"`.
 
     Raises:
@@ -68,12 +77,11 @@ def make_pipeline(
             raise ScenarioError(f"{name} is {table!r:.80}; give a table")
     where = scenario_folder(folder) if isinstance(folder, str) else folder
     loaded = load_scenario(where, scenario)
-    level = _choice("sandbox", "level", dict(sandbox or {}), SANDBOXES, default="local")
     env = PipelineEnv(
         loaded,
         tasks=task_source(loaded),
         outcome=OUTCOMES[loaded.outcome](),
-        sandbox=level,
+        sandbox=_sandbox(dict(sandbox or {})),
         render_mode=render_mode,
     )
     if coach is None:
@@ -124,6 +132,33 @@ def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
             f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"
         )
     return CoachWrapper(env, coach(env.scenario), payment)
+
+
+def _sandbox(table: dict[str, Any]) -> Callable[[], Sandbox]:
+    """Return what makes the sandboxes that a table describes."""
+    others = ("image", "preload")
+    make = _choice("sandbox", "level", table, SANDBOXES, default="auto", others=others)
+    options: dict[str, Any] = {}
+    if "image" in table:
+        image = options["image"] = table["image"]
+        if not isinstance(image, str) or not image:
+            raise ScenarioError(
+                f"sandbox.image is {image!r:.80}; give the name of an image, e.g. 'python:3.12'"
+            )
+        if make is not DockerSandbox:
+            raise ScenarioError(f"sandbox.image is {image!r}; it needs sandbox.level = 'docker'")
+    if "preload" in table:
+        names = table["preload"]
+        if not isinstance(names, list | tuple) or not all(map(_is_module, names)):
+            raise ScenarioError(
+                f"sandbox.preload is {names!r:.80}; give a list of modules, e.g. ['numpy']"
+            )
+        options["preload"] = tuple(names)
+    return functools.partial(make, **options)
+
+
+def _is_module(name: object) -> bool:
+    return isinstance(name, str) and all(part.isidentifier() for part in name.split("."))
 
 
 _PAYMENT_KEYS = tuple(Payment.__dataclass_fields__)

@@ -315,7 +315,7 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
         ({"sandbox": {"level": "docker", "image": ""}}, "sandbox.image is ''; give the name of an"),
         ({"sandbox": {"level": "docker", "image": 1}}, "sandbox.image is 1; give the name of an"),
         ({"sandbox": {"preload": "numpy"}}, "sandbox.preload is 'numpy'; give a list of modules"),
-        ({"sandbox": {"preload": ["a b"]}}, r"sandbox.preload is \['a b'\]; give a list of modules"),
+        ({"sandbox": {"preload": ["a b"]}}, r"sandbox.preload is \['a b'\]; give a list of mod"),
         ({"sandbox": {"preload": [1]}}, r"sandbox.preload is \[1\]; give a list of modules"),
         ({"scenario": {"taks": 1}}, "laid over it: unknown key 'taks'; did you mean 'tasks'?"),
         ({"scenario": "x"}, "scenario is 'x'; give a table"),

@@ -1,7 +1,8 @@
-"""Where agent code runs: the protocol every sandbox follows, and the local one."""
+"""Where agent code runs: the protocol every sandbox follows, and two that do."""
 
 from __future__ import annotations
 
+from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox, best_level, check_level
 from mappa_envs.sandbox.protocol import (
     Access,
@@ -20,6 +21,7 @@ from mappa_envs.sandbox.protocol import (
 __all__ = [
     "Access",
     "Actor",
+    "DockerSandbox",
     "ExecResult",
     "FileChanges",
     "FileRecord",

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mappa_envs.sandbox.jail.processes import kills_for_memory
+
 _LIMIT_FILES: Final = {
     ("memory", 1): "memory.limit_in_bytes",
     ("memory", 2): "memory.max",
@@ -55,8 +57,7 @@ class Cgroup:
         for member in self.members:
             if member.controller == "memory":
                 name = "memory.oom_control" if member.version == 1 else "memory.events"
-                words = (member.folder / name).read_text().split()
-                return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+                return kills_for_memory(str(member.folder / name))
         return 0
 
     def remove(self) -> None:

@@ -2,47 +2,52 @@
 
 from __future__ import annotations
 
+import math
 import os
 import selectors
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from typing import Final
 
 from mappa_envs.errors import SandboxError
+from mappa_envs.sandbox.jail.streams import Streams
 from mappa_envs.sandbox.protocol import ExecResult, Limit, Limits, Output
 from mappa_envs.sandbox.warm import Worker
 
 GRACE_S: Final = 10.0
 """How long a launcher may take to kill what is below it."""
-_START_S: Final = 60.0
+START_S: Final = 60.0
+"""How long a program, and the imports before the first one, may take to start."""
 _WATCH_S: Final = 0.1
-_CHUNK_BYTES: Final = 1 << 16
+_CHUNK_BYTES: Final = 1 << 12
 
 
-class _Stream:
-    """The first and last bytes of one stream, and how many there were."""
+class QuotaWatch:
+    """Looks at the size of a workspace from time to time, the less often the longer that takes."""
 
-    def __init__(self, keep_bytes: int) -> None:
-        self._head_bytes = keep_bytes // 2
-        self._tail_bytes = keep_bytes - self._head_bytes
-        self._head = b""
-        self._tail = b""
-        self._total = 0
+    def __init__(self, is_over: Callable[[], bool]) -> None:
+        self._is_over = is_over
+        self.next_look = math.inf
+        """When it is time again, on the monotonic clock."""
 
-    def add(self, chunk: bytes) -> None:
-        self._total += len(chunk)
-        room = self._head_bytes - len(self._head)
-        self._head += chunk[:room]
-        tail = self._tail + chunk[room:]
-        self._tail = tail[max(0, len(tail) - self._tail_bytes) :]
+    def start(self) -> None:
+        """Look from now on."""
+        self.next_look = time.monotonic() + _WATCH_S
 
-    def output(self) -> Output:
-        cut = self._total - len(self._head) - len(self._tail)
-        parts = (self._head, self._tail) if cut else (self._head + self._tail, b"")
-        head, tail = (part.decode(errors="replace") for part in parts)
-        return Output(head, tail, self._total, cut)
+    def stop(self) -> None:
+        """Look no more."""
+        self.next_look = math.inf
+
+    def sees_too_much(self) -> bool:
+        """Look, if it is time."""
+        began = time.monotonic()
+        if began < self.next_look:
+            return False
+        over = self._is_over()
+        took = time.monotonic() - began
+        self.next_look = time.monotonic() + max(_WATCH_S, 10 * took)
+        return over
 
 
 class Execution:
@@ -53,15 +58,13 @@ class Execution:
         self._worker = worker
         self._report = b""
         self._limits = limits
-        self._is_over = is_over
-        self._stdout = _Stream(limits.output_bytes)
-        self._stderr = _Stream(limits.output_bytes)
-        self._streams = {worker.stdout: self._stdout, worker.stderr: self._stderr}
-        self._written = 0
+        self._watch = QuotaWatch(is_over)
+        self._streams = Streams(
+            worker.stdout, worker.stderr, limits.output_bytes, limits.total_output_bytes
+        )
         self._limit: Limit | None = None
         self._stopping = False
-        self._deadline = time.monotonic() + _START_S
-        self._look_at = self._deadline
+        self._deadline = time.monotonic() + START_S
 
     def result(self) -> ExecResult:
         """Follow the program to its end and say how it ended.
@@ -84,7 +87,10 @@ class Execution:
             self._limit = None  # it ended while the deadline passed
         if self._limit is None and self._ran_out_of_memory(exit_code, memory_error, kills_before):
             self._limit = "memory"
-        return ExecResult(exit_code, self._stdout.output(), self._stderr.output(), self._limit)
+        output, errors = (
+            Output(*stream.parts()) for stream in (self._streams.stdout, self._streams.stderr)
+        )
+        return ExecResult(exit_code, output, errors, self._limit)
 
     def _ran_out_of_memory(self, exit_code: int, memory_error: str, kills_before: int) -> bool:
         if exit_code == 1:
@@ -94,47 +100,35 @@ class Execution:
     def _follow(self) -> None:
         """Read until the launcher is gone, then what is left; never wait for a pipe to close."""
         status = self._worker.status
+        os.set_blocking(status, False)
         with selectors.DefaultSelector() as selector:
             for fd in (status, *self._streams):
-                os.set_blocking(fd, False)
                 selector.register(fd, selectors.EVENT_READ)
             while status in selector.get_map():
                 if time.monotonic() >= self._deadline and not self._expire():
                     return
-                self._watch_files()
-                until = min(self._deadline, self._look_at) - time.monotonic()
+                if self._watch.sees_too_much():
+                    self._stop("files")
+                until = min(self._deadline, self._watch.next_look) - time.monotonic()
                 for key, _ in selector.select(max(0.0, until)):
                     if not self._read(key.fd):
                         selector.unregister(key.fd)
-        for fd in self._streams:
-            with suppress(BlockingIOError):
-                while self._limit != "output" and self._read(fd):
-                    pass
-
-    def _watch_files(self) -> None:
-        """Look at the workspace from time to time, the less often the longer that takes."""
-        began = time.monotonic()
-        if self._stopping or began < self._look_at:
-            return
-        if self._is_over():
-            self._stop("files")
-        took = time.monotonic() - began
-        self._look_at = time.monotonic() + max(_WATCH_S, 10 * took)
+        self._streams.drain()
+        if self._streams.flooded:
+            self._limit = "output"
 
     def _read(self, fd: int) -> bool:
         """Take what a descriptor has to give; return False at its end."""
-        chunk = os.read(fd, _CHUNK_BYTES)
-        if fd == self._worker.status:
-            if not self._report and chunk:
-                self._deadline = time.monotonic() + self._limits.timeout_s
-                self._look_at = time.monotonic() + _WATCH_S
-            self._report += chunk
-        elif self._limit != "output":
-            room = self._limits.total_output_bytes - self._written
-            self._streams[fd].add(chunk[:room])
-            self._written += len(chunk)
-            if len(chunk) > room:
+        if fd != self._worker.status:
+            more = self._streams.read(fd)
+            if self._streams.flooded and self._limit != "output":
                 self._stop("output")
+            return more
+        chunk = os.read(fd, _CHUNK_BYTES)
+        if not self._report and chunk:
+            self._deadline = time.monotonic() + self._limits.timeout_s
+            self._watch.start()
+        self._report += chunk
         return bool(chunk)
 
     def _expire(self) -> bool:
@@ -147,6 +141,6 @@ class Execution:
     def _stop(self, limit: Limit) -> None:
         self._limit = limit
         self._deadline = time.monotonic() + GRACE_S
-        self._look_at = self._deadline
+        self._watch.stop()
         self._stopping = True
         self._worker.terminate()

@@ -39,7 +39,7 @@ def jail_for(level: LocalLevel) -> Jail:
     }
     return Jail(
         isolation=isolation[level],
-        visible=tuple(_visible()),
+        visible=tuple(visible()),
         workspaces=str(scratch_folder()),
         filter=_filter(level),
     )
@@ -57,7 +57,7 @@ def _filter(level: LocalLevel) -> bytes:
     return system_call_filter(paths=True, own_signals=abi < landlock.SIGNALS_ABI)
 
 
-def _visible() -> Iterator[str]:
+def visible() -> Iterator[str]:
     """Yield what Python needs to see of the host, no path inside another."""
     shown: list[Path] = []
     for name in (*_SYSTEM, *sorted({sys.base_prefix, sys.prefix})):

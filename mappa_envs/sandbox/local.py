@@ -3,30 +3,19 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import logging
 import os
-import threading
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 from mappa_envs.errors import SandboxError
+from mappa_envs.sandbox.base import WorkspaceSandbox
 from mappa_envs.sandbox.execution import GRACE_S, Execution
 from mappa_envs.sandbox.jail.view import WORKSPACE
 from mappa_envs.sandbox.levels import LocalLevel, jail_for
-from mappa_envs.sandbox.protocol import Actor, ExecResult, FileRecord, Limits, Snapshot
-from mappa_envs.sandbox.scratch import scratch_folder
+from mappa_envs.sandbox.protocol import Actor, ExecResult, Limits
 from mappa_envs.sandbox.warm import PRELOAD, Worker, zygote_for
-from mappa_envs.sandbox.workspace import Workspace
 
 logger = logging.getLogger(__name__)
-
-_TRANSIENT_UIDS: Final = range(61_184, 65_184)
-"""User ids that Linux distributions set aside for users without an account."""
-_numbers = itertools.count()
 
 
 @functools.cache
@@ -69,7 +58,7 @@ def check_level(level: LocalLevel) -> None:
         raise SandboxError(f"sandbox level {level!r} cannot be had here: {error}") from error
 
 
-class LocalSandbox:
+class LocalSandbox(WorkspaceSandbox):
     """A workspace on this machine, and programs that start in it within a millisecond or two.
 
     A process with the heavy imports forks jailed workers ahead of need; each `exec` takes one,
@@ -110,102 +99,17 @@ class LocalSandbox:
         if level == "process":
             logger.warning("sandbox level 'process' isolates nothing: only for code you trust")
         self._preload = preload
-        self._lock = threading.RLock()
         self._running: Worker | None = None
-        name = f"{next(_numbers)}"
-        root = scratch_folder() / name
+        self._jail = jail_for(self.level)
+        super().__init__(other_user=self._jail.has("user"))
+        self._tmp = self._root / "tmp"
         try:
-            root.mkdir(mode=0o711)
-            self._jail = jail_for(self.level)
-            user = self._jail.has("user")
-            self._uid = _TRANSIENT_UIDS[root.stat().st_ino % len(_TRANSIENT_UIDS)]
-            self._workspace = Workspace(root, self._uid if user else None)
-            self._tmp = root / "tmp"
             self._tmp.mkdir(mode=0o700)
-            if user:
+            if self._uid is not None:
                 os.chown(self._tmp, self._uid, self._uid)
         except OSError as error:
-            raise SandboxError(f"cannot make a workspace in {root}: {error}") from error
-        self._finalizer = weakref.finalize(self, _dispose, self._workspace, os.getpid())
-
-    def exec(self, source: str, limits: Limits, actor: Actor = Actor()) -> ExecResult:
-        """Run Python `source` in the workspace, to its end or to its first limit.
-
-        Raises:
-            SandboxError: the sandbox is closed, or could not start the program at all.
-        """
-        with self._opened() as workspace:
-            workspace.begin(actor)
-            try:
-                result = self._run(source, limits, actor)
-            finally:
-                files, over = workspace.finish(actor, limits)
-            if over:
-                return replace(result, limit_hit="files")
-            return replace(result, files=files)
-
-    def read_file(self, name: str, max_bytes: int) -> bytes:
-        """Return the content of a regular file of the workspace.
-
-        Raises:
-            FileNotFoundError: there is no such file.
-            ValueError: `name` leaves the workspace, is no regular file, or is over `max_bytes`.
-            SandboxError: the sandbox is closed.
-        """
-        with self._opened() as workspace:
-            return workspace.read_file(name, max_bytes)
-
-    def write_file(self, name: str, content: bytes) -> None:
-        """Create or replace a file of the workspace, as its task.
-
-        Raises:
-            ValueError: `name` leaves the workspace.
-            SandboxError: the sandbox is closed.
-        """
-        with self._opened() as workspace:
-            workspace.write_file(name, content)
-
-    def manifest(self) -> tuple[FileRecord, ...]:
-        """Return the files of the workspace, sorted by path.
-
-        Raises:
-            SandboxError: the sandbox is closed.
-        """
-        with self._opened() as workspace:
-            return workspace.manifest()
-
-    def snapshot(self) -> Snapshot:
-        """Remember the workspace as it is.
-
-        Raises:
-            SandboxError: the sandbox is closed.
-        """
-        with self._opened() as workspace:
-            return workspace.snapshot()
-
-    def restore(self, snapshot: Snapshot) -> None:
-        """Bring the workspace back to what it was.
-
-        Raises:
-            ValueError: the snapshot is another sandbox's.
-            SandboxError: the sandbox is closed.
-        """
-        with self._opened() as workspace:
-            workspace.restore(snapshot)
-
-    def close(self) -> None:
-        """End every process and delete the workspace; a second call does nothing."""
-        if self._running is not None:
-            self._running.terminate()
-        with self._lock:
-            self._finalizer()
-
-    @contextmanager
-    def _opened(self) -> Iterator[Workspace]:
-        with self._lock:
-            if not self._finalizer.alive:
-                raise SandboxError("this sandbox is closed; make a new one")
-            yield self._workspace
+            self.close()
+            raise SandboxError(f"cannot make a folder in {self._root}: {error}") from error
 
     def _run(self, source: str, limits: Limits, actor: Actor) -> ExecResult:
         zygote = zygote_for(self._jail, self._preload)
@@ -218,6 +122,10 @@ class LocalSandbox:
             self._running = None
             worker.end(GRACE_S)
             zygote.give_back(worker)
+
+    def _interrupt(self) -> None:
+        if self._running is not None:
+            self._running.terminate()
 
     def _job(self, source: str, limits: Limits, actor: Actor) -> dict[str, Any]:
         path = self._workspace.path
@@ -235,8 +143,3 @@ class LocalSandbox:
             "file_bytes": limits.file_bytes,
             "processes": limits.processes,
         }
-
-
-def _dispose(workspace: Workspace, owner: int) -> None:
-    if os.getpid() == owner:  # a fork of the caller must not delete the caller's workspace
-        workspace.close()

@@ -52,14 +52,40 @@ def sweep() -> None:
                 _sweep_one(folder)
 
 
-def _sweep_one(folder: Path) -> None:
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+def is_stale(folder: Path) -> bool:
+    """Whether the process that had this folder, of this user, is gone."""
     try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = _locked(folder)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    os.close(lock)
+    return True
+
+
+def _sweep_one(folder: Path) -> None:
+    lock = _locked(folder)
+    try:
         cgroups.remove_all(folder.name)
         delete(str(folder))
     finally:
         os.close(lock)
+
+
+def _locked(folder: Path) -> int:
+    """Take the lock of a folder.
+
+    Raises:
+        OSError: there is none, or its owner lives.
+    """
+    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        raise
+    return lock
 
 
 def _make() -> tuple[Path, int]:

@@ -39,13 +39,13 @@ PRELOAD: Final = (
 _BOOT: Final = """
 import sys
 sys.path.insert(0, {folder!r})
-from jail import server
+from jail import {module}
 sys.path.remove({folder!r})
 for name in [name for name in sys.modules if name.partition(".")[0] == "jail"]:
     del sys.modules[name]
-server.start()
+{module}.start()
 """
-_ENVIRONMENT: Final = {
+ENVIRONMENT: Final = {
     "LANG": "C.UTF-8",
     "MKL_NUM_THREADS": "1",
     "MPLBACKEND": "Agg",
@@ -59,6 +59,16 @@ _ENVIRONMENT: Final = {
 }
 _SPARES: Final = 2
 """Workers that wait for a job: while one runs, the next is ready."""
+
+
+def boot(module: str, folder: str = str(Path(__file__).parent)) -> list[str]:
+    """Return the arguments with which an interpreter starts a module of the jail.
+
+    Args:
+        module: One with a function `start`.
+        folder: The folder that holds the jail's.
+    """
+    return ["-s", "-P", "-c", _BOOT.format(folder=folder, module=module)]
 
 
 class Worker:
@@ -122,16 +132,15 @@ class Zygote:
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         caller = os.pidfd_open(os.getpid())
-        boot = _BOOT.format(folder=str(Path(__file__).parent))
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-s", "-P", "-c", boot, str(theirs.fileno()), str(caller)],
+                [sys.executable, *boot("server"), str(theirs.fileno()), str(caller)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._complaints,
                 pass_fds=(theirs.fileno(), caller),
                 cwd="/",
-                env=_ENVIRONMENT,
+                env=ENVIRONMENT,
                 start_new_session=True,
             )
         except OSError as error:

@@ -50,6 +50,20 @@ def kill_all(pids: Iterable[int]) -> None:
             continue
 
 
+def kills_for_memory(path: str) -> int:
+    """Return how often the kernel killed a process of a cgroup because its memory was used up.
+
+    Args:
+        path: The cgroup's `memory.oom_control` (version 1) or `memory.events` (version 2).
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with open(path) as file:
+        words = file.read().split()
+    return int(words[words.index("oom_kill") + 1]) if "oom_kill" in words else 0
+
+
 def number_of(uid: int) -> int:
     """Return how many processes and threads a user has."""
     total = 0

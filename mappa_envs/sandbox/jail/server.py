@@ -37,7 +37,7 @@ def main(control: int, caller: int) -> None:
     with socket.socket(fileno=control) as channel:
         config = marshal.loads(channel.recv(_MESSAGE_BYTES))
         jail = Jail(**config["jail"])
-        _import_all(config["preload"])
+        import_all(config["preload"])
         channel.send(READY)
         while _is_wanted(channel, caller):
             message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 4)
@@ -58,7 +58,8 @@ def main(control: int, caller: int) -> None:
     os._exit(0)
 
 
-def _import_all(names: list[str]) -> None:
+def import_all(names: list[str]) -> None:
+    """Import modules, where they are installed, for good."""
     for name in names:
         with suppress(ImportError):
             importlib.import_module(name)
