@@ -25,6 +25,8 @@ _FORBIDDEN = (
     *("add_key", "bpf", "io_uring_enter", "io_uring_register", "io_uring_setup", "keyctl"),
     *("name_to_handle_at", "open_by_handle_at", "perf_event_open", "request_key", "userfaultfd"),
     *("fanotify_init", "lookup_dcookie", "modify_ldt", "vmsplice"),
+    # what outlives the program
+    *("mq_open", "msgget", "semget", "shmget"),
     # what Landlock leaves open of other users' and programs' things
     *("fsetxattr", "lsetxattr", "setxattr", "fremovexattr", "lremovexattr", "removexattr"),
     *("mknod", "mknodat"),
@@ -41,6 +43,10 @@ _NEW_NAMESPACE_FLAGS = (
 _CHANGE_OF_OWNER = ("chown", "fchown", "fchownat", "lchown")
 _CHANGE_BY_PATH = ("chmod", "fchmodat", "fchmodat2", "futimesat", "utime", "utimensat", "utimes")
 _SIGNAL = ("kill", "tgkill", "tkill", "pidfd_send_signal", "rt_sigqueueinfo", "rt_tgsigqueueinfo")
+_SCHEDULING = ("sched_setaffinity", "sched_setattr", "sched_setparam", "sched_setscheduler")
+_ITSELF = 0
+"""Stands for the calling process in calls that take a process."""
+_NO_NEW_LIMIT = 0
 _LOCAL_SOCKETS = 1  # AF_UNIX
 _TERMINAL_INPUT = 0x5412  # TIOCSTI
 _UNKNOWN = -1  # this libseccomp is older than the call
@@ -80,6 +86,13 @@ def system_call_filter(*, paths: bool, own_signals: bool) -> bytes:
         rules.add(refused, "socket")
     else:
         rules.add(refused, "socket", pyseccomp.Arg(0, pyseccomp.NE, _LOCAL_SOCKETS))
+    other = pyseccomp.Arg(0, pyseccomp.NE, _ITSELF)
+    for name in _SCHEDULING:
+        rules.add(refused, name, other)
+    rules.add(refused, "prlimit64", other, pyseccomp.Arg(2, pyseccomp.NE, _NO_NEW_LIMIT))
+    for name, one_process in (("setpriority", 0), ("ioprio_set", 1)):
+        rules.add(refused, name, pyseccomp.Arg(0, pyseccomp.NE, one_process))
+        rules.add(refused, name, pyseccomp.Arg(1, pyseccomp.NE, _ITSELF))
     if own_signals:
         for name in _SIGNAL:
             rules.add(refused, name, pyseccomp.Arg(0, pyseccomp.NE, PID_PLACEHOLDER))
