@@ -56,6 +56,7 @@ class WorkspaceSandbox(ABC):
             SandboxError: the sandbox is closed, or could not start the program at all.
         """
         with self._opened() as workspace:
+            before = workspace.snapshot()
             with _disk_errors():
                 workspace.begin(actor)
             try:
@@ -65,6 +66,9 @@ class WorkspaceSandbox(ABC):
                     files, over = workspace.finish(actor, limits)
             if over:
                 return replace(result, limit_hit="files")
+            if result.limit_hit == "files":  # it had too much, and then deleted some of it
+                workspace.restore(before)
+                return result
             return replace(result, files=files)
 
     def read_file(self, name: str, max_bytes: int) -> bytes:

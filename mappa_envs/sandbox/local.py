@@ -5,15 +5,19 @@ from __future__ import annotations
 import functools
 import logging
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, Literal
 
 from mappa_envs.errors import SandboxError
+from mappa_envs.sandbox import tree
 from mappa_envs.sandbox.base import WorkspaceSandbox
 from mappa_envs.sandbox.execution import GRACE_S, Execution
 from mappa_envs.sandbox.jail.view import WORKSPACE
 from mappa_envs.sandbox.levels import LocalLevel, jail_for
 from mappa_envs.sandbox.protocol import Actor, ExecResult, Limits
-from mappa_envs.sandbox.warm import PRELOAD, Worker, zygote_for
+from mappa_envs.sandbox.warm import PRELOAD, Worker, retire, zygote_for
 
 logger = logging.getLogger(__name__)
 
@@ -54,6 +58,7 @@ def check_level(level: LocalLevel) -> None:
             sandbox.exec("", Limits())
         finally:
             sandbox.close()
+            retire(jail_for(level), ())
     except SandboxError as error:
         raise SandboxError(f"sandbox level {level!r} cannot be had here: {error}") from error
 
@@ -102,44 +107,64 @@ class LocalSandbox(WorkspaceSandbox):
         self._running: Worker | None = None
         self._jail = jail_for(self.level)
         super().__init__(other_user=self._jail.has("user"))
-        self._tmp = self._root / "tmp"
-        try:
-            self._tmp.mkdir(mode=0o700)
-            if self._uid is not None:
-                os.chown(self._tmp, self._uid, self._uid)
-        except OSError as error:
-            self.close()
-            raise SandboxError(f"cannot make a folder in {self._root}: {error}") from error
 
     def _run(self, source: str, limits: Limits, actor: Actor) -> ExecResult:
         zygote = zygote_for(self._jail, self._preload)
-        worker = self._running = zygote.take()
-        try:
-            worker.cgroup.bound(limits.memory_bytes, limits.processes)
-            worker.start(self._job(source, limits, actor))
-            return Execution(worker, limits, lambda: self._workspace.is_over(limits)).result()
-        finally:
-            self._running = None
-            worker.end(GRACE_S)
-            zygote.give_back(worker)
+
+        def is_over() -> bool:
+            return self._workspace.is_over(limits) or _bytes_in(tmp) > limits.file_bytes
+
+        with self._private_tmp() as tmp:
+            worker = self._running = zygote.take()
+            try:
+                worker.cgroup.bound(limits.memory_bytes, limits.processes)
+                worker.start(self._job(source, limits, actor, tmp))
+                return Execution(worker, limits, is_over).result()
+            finally:
+                self._running = None
+                worker.end(GRACE_S)
+                zygote.give_back(worker)
 
     def _interrupt(self) -> None:
-        if self._running is not None:
-            self._running.terminate()
+        if (running := self._running) is not None:
+            running.terminate()
 
-    def _job(self, source: str, limits: Limits, actor: Actor) -> dict[str, Any]:
+    @contextmanager
+    def _private_tmp(self) -> Iterator[Path]:
+        """Make the folder for temporary files that a program has outside a view of its own."""
+        tmp = self._root / "tmp"
+        try:
+            tmp.mkdir(mode=0o700)
+            if self._uid is not None:
+                os.chown(tmp, self._uid, self._uid)
+        except OSError as error:
+            raise SandboxError(f"cannot make a folder in {self._root}: {error}") from error
+        try:
+            yield tmp
+        finally:
+            with suppress(FileNotFoundError):
+                tree.delete(str(tmp))
+
+    def _job(self, source: str, limits: Limits, actor: Actor, tmp: Path) -> dict[str, Any]:
         path = self._workspace.path
         inside = self._jail.has("files")
-        home, tmp = (WORKSPACE, "/tmp") if inside else (str(path), str(self._tmp))
+        home, temporary = (WORKSPACE, "/tmp") if inside else (str(path), str(tmp))
         return {
             "source": source,
             "workspace": str(path.relative_to(self._jail.workspaces)),
             "home": home,
-            "writable": [str(path), str(self._tmp)],
-            "environment": {"HOME": home, "TMPDIR": tmp},
+            "writable": [str(path), str(tmp)],
+            "environment": {"HOME": home, "TMPDIR": temporary},
             "uid": self._uid,
             "seed": actor.seed,
             "memory_bytes": limits.memory_bytes,
             "file_bytes": limits.file_bytes,
             "processes": limits.processes,
         }
+
+
+def _bytes_in(folder: Path) -> int:
+    """Return the size of what a program has in a folder, which it may have deleted."""
+    with suppress(FileNotFoundError, NotADirectoryError):
+        return sum(tree.sizes(folder))
+    return 0

@@ -78,6 +78,7 @@ class Worker:
         self._job, self.stdout, self.stderr, self.status = ends
         self.cgroup = cgroup
         self._launcher = -1
+        self._lock = threading.Lock()
 
     def launched(self, launcher: int) -> None:
         """Take over the pidfd of the launcher."""
@@ -104,14 +105,17 @@ class Worker:
                 return
 
     def close(self) -> None:
-        """Close the descriptors."""
-        for descriptor in (self._job, self.stdout, self.stderr, self.status, self._launcher):
+        """Close the descriptors; what comes after has no effect."""
+        with self._lock:
+            launcher, self._launcher = self._launcher, -1
+        for descriptor in (self._job, self.stdout, self.stderr, self.status, launcher):
             if descriptor >= 0:
                 os.close(descriptor)
 
     def _signal(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            signal.pidfd_send_signal(self._launcher, number)
+        with self._lock, suppress(ProcessLookupError):
+            if self._launcher >= 0:
+                signal.pidfd_send_signal(self._launcher, number)
 
 
 class Zygote:
@@ -259,12 +263,19 @@ def zygote_for(jail: Jail, preload: tuple[str, ...]) -> Zygote:
     with _lock:
         found = _zygotes.get(key)
         if found is None or not found.alive:
-            if not _zygotes:
-                atexit.register(_close_all)
             found = _zygotes[key] = Zygote(jail, preload)
         return found
 
 
+def retire(jail: Jail, preload: tuple[str, ...]) -> None:
+    """End a zygote that is not needed any more, if there is one."""
+    with _lock:
+        found = _zygotes.pop((os.getpid(), jail, preload), None)
+    if found is not None:
+        found.close()
+
+
+@atexit.register
 def _close_all() -> None:
     for (owner, *_), zygote in _zygotes.items():
         if owner == os.getpid():
