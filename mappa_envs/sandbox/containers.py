@@ -7,7 +7,7 @@ import marshal
 import signal
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -28,6 +28,8 @@ _SPARE_PROCESSES: Final = 1
 _SMALL_MESSAGE_BYTES: Final = 1 << 16
 _BYTES_IN_JSON: Final = 6
 """One byte of output may become as many."""
+_EVENTS_S: Final = 1.0
+"""How much later than the end of a container its reason may become known."""
 _MARSHAL_VERSION: Final = 4
 """Every Python that may be in an image reads it."""
 
@@ -174,16 +176,15 @@ class Container:
 
     def _ran_out_of_memory(self, began: float) -> bool:
         """Whether, in a container that has ended, the kernel killed something for its memory."""
-        event_filter = {"container": self._container.id, "event": ["oom", "die"]}
-        until = f"{time.time() + 1:.6f}"
-        with engine.explained("cannot ask why the container of the sandbox ended"):
-            events = self._client.events(
-                since=f"{began:.6f}", until=until, filters=event_filter, decode=True
-            )
-            for event in events:
-                if event.get("Action") == "oom":
-                    return True
-        return False
+        wanted = {"container": self._container.id, "event": "oom"}
+        until = f"{time.time() + _EVENTS_S:.6f}"
+        with (
+            engine.explained("cannot ask why the container of the sandbox ended"),
+            closing(
+                self._client.events(since=f"{began:.6f}", until=until, filters=wanted, decode=True)
+            ) as events,
+        ):
+            return next(events, None) is not None
 
     def _remove(self) -> None:
         with engine.explained("cannot remove the container of the sandbox"):

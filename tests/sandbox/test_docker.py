@@ -1,4 +1,4 @@
-"""Programs in containers; needs a Docker daemon, e.g. that of `scripts/private-dockerd`."""
+"""Programs in containers; needs DOCKER_HOST, e.g. the daemon of `scripts/private-dockerd`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ from mappa_envs.sandbox import (
 from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.testing import check_sandbox
 
-pytestmark = pytest.mark.docker
+NO_DAEMON = "DOCKER_HOST names no Docker daemon; scripts/private-dockerd can start one"
+pytestmark = [pytest.mark.docker]
+if not os.environ.get("DOCKER_HOST"):
+    pytestmark.append(pytest.mark.skip(reason=NO_DAEMON))
 
 LIMITS = Limits(timeout_s=60.0)
 FOREVER = "import time\nprint('up', flush=True)\nwhile True:\n    time.sleep(0.01)\n"
@@ -180,6 +183,26 @@ for _ in range(30):
     assert sandbox.exec("print(1)", limits).stdout == "1\n"
 
 
+@pytest.mark.slow
+def test_the_death_of_the_supervisor_for_memory(docker: Any) -> None:
+    source = """
+import os, subprocess, sys, time
+waiting = "x = bytearray(11 << 20); open('/proc/self/oom_score_adj', 'w').write('0'); input()"
+children = [
+    subprocess.Popen([sys.executable, "-S", "-c", waiting], stdin=subprocess.PIPE)
+    for _ in range(60)
+]
+time.sleep(5)
+"""
+    source = f"open('/proc/self/oom_score_adj', 'w').write('0')\n{source}"
+    limits = Limits(timeout_s=60.0, memory_bytes=400 << 20)
+    sandbox = DockerSandbox()  # the imports make the supervisor the largest process
+    result = sandbox.exec(source, limits)
+    assert result.limit_hit in ("memory", None)
+    assert sandbox.exec("print(1)", limits).stdout == "1\n"
+    sandbox.close()
+
+
 def test_the_number_of_processes(sandbox: DockerSandbox) -> None:
     source = """
 import os, time
@@ -248,6 +271,7 @@ def test_what_is_there(shared: DockerSandbox, source: str, stdout: str) -> None:
 
 @pytest.mark.parametrize("number", [2, 9, 10, 15, 17, 19, 34])
 def test_the_supervisor_bears_every_signal(shared: DockerSandbox, number: int) -> None:
+    shared.exec("", LIMITS)
     before = [container.id for container in containers()]
     source = f"import os\nfor _ in range(100): os.kill(1, {number})\nprint('sent')"
     assert shared.exec(source, LIMITS).stdout == "sent\n"
@@ -263,6 +287,7 @@ for folder in ("/tmp", "/dev/shm"):
     open(f"{folder}/a/b/c", "w").write("1")
     os.chmod(f"{folder}/a/b", 0o000)
     os.symlink("/usr", f"{folder}/link")
+open("/dev/mqueue/queue", "w")
 if not os.fork():
     os.setsid()
     if not os.fork():
@@ -274,9 +299,10 @@ os.wait()
     look = """
 import os
 print([name for name in os.listdir("/tmp") if name in ("a", "link")])
-print(os.listdir("/dev/shm"), sum(name.isdigit() for name in os.listdir("/proc")))
+print(os.listdir("/dev/shm"), os.listdir("/dev/mqueue"))
+print(sum(name.isdigit() for name in os.listdir("/proc")))
 """
-    assert shared.exec(look, LIMITS).stdout == "[]\n[] 2\n"
+    assert shared.exec(look, LIMITS).stdout == "[]\n[] []\n2\n"
 
 
 def test_a_container_that_cannot_be_emptied_is_replaced(sandbox: DockerSandbox) -> None:
@@ -345,6 +371,27 @@ def test_a_container_removed_while_a_program_runs(sandbox: DockerSandbox) -> Non
     with pytest.raises(SandboxError, match="the container of the sandbox failed: "):
         sandbox.exec(f"open('started', 'w')\n{FOREVER}", LIMITS)
     thread.join()
+
+
+@pytest.mark.slow
+def test_a_container_that_stands_still_is_given_up_at_the_deadline(
+    sandbox: DockerSandbox,
+) -> None:
+    before = {container.id for container in containers()}
+    sandbox.exec("", LIMITS)
+    (own,) = (container for container in containers() if container.id not in before)
+
+    def pause() -> None:
+        eventually(lambda: os.path.exists(sandbox._workspace.path / "started"))
+        own.pause()
+
+    thread = threading.Thread(target=pause)
+    thread.start()
+    result = sandbox.exec(f"open('started', 'w')\n{FOREVER}", Limits(timeout_s=3.0))
+    thread.join()
+    assert (result.exit_code, result.limit_hit) == (-9, "wall_clock")
+    assert sandbox.exec("print(1)", LIMITS).stdout == "1\n"
+    assert own.id not in {container.id for container in containers()}
 
 
 CALLER = """

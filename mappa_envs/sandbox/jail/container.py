@@ -35,7 +35,7 @@ from .worker import OPEN_FILES
 
 START_S = 30.0
 """How long a program may take to give up its rights."""
-PRIVATE_FOLDERS = ("/tmp", "/dev/shm")
+PRIVATE_FOLDERS = ("/tmp", "/dev/shm", "/dev/mqueue")
 """Where a program may leave files, besides its workspace; the next one finds none of them."""
 _OLDEST_PYTHON = (3, 11)
 _MEMORY_FILES = ("/sys/fs/cgroup/memory/memory.oom_control", "/sys/fs/cgroup/memory.events")
@@ -52,7 +52,8 @@ def start() -> NoReturn:
         _send({"error": why})
         os._exit(1)
     import_all(settings["preload"])
-    folders = {folder: set(os.listdir(folder)) for folder in PRIVATE_FOLDERS}
+    existing = filter(os.path.isdir, PRIVATE_FOLDERS)
+    folders = {folder: set(os.listdir(folder)) for folder in existing}
     _send({"ready": True})
     while True:
         job = _receive()
