@@ -25,13 +25,14 @@ import struct
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from . import kernel, processes, program
 from .server import import_all
 from .streams import Streams
 from .view import WORKSPACE
-from .worker import OPEN_FILES
+from .worker import OPEN_FILES, Channels
 
 START_S = 30.0
 """How long a program may take to give up its rights."""
@@ -56,41 +57,61 @@ def start() -> NoReturn:
     folders = {folder: set(os.listdir(folder)) for folder in existing}
     _send({"ready": True})
     while True:
-        job = _receive()
-        if not job:  # to end a program that has just ended
+        spare = _fork(settings["filter"])
+        while not (job := _receive()):  # to end a program that has just ended
             continue
-        (out, stdout), (err, stderr), (report, status) = (os.pipe() for _ in range(3))
-        memory_error = mmap.mmap(-1, 1)
-        pid = os.fork()
-        if not pid:
-            _become_program(job, settings["filter"], stdout, stderr, status)
-            program.run(job["source"], memory_error)
-        for descriptor in (stdout, stderr, status):
-            os.close(descriptor)
-        streams = Streams(out, err, job["output_bytes"], job["total_output_bytes"])
-        ended = _Program(pid, streams, report, wakeup, job["timeout_s"]).follow(memory_error)
-        for descriptor in (out, err, report):
+        with suppress(BrokenPipeError), open(spare.job, "wb") as file:
+            marshal.dump(job, file)
+        ended = _Program(spare, wakeup, job).follow()
+        for descriptor in (spare.stdout, spare.stderr, spare.status):
             os.close(descriptor)
         _send({**ended, "clean": _clean(folders)})
+
+
+@dataclass(frozen=True)
+class _Spare:
+    """A process that waits for its program, and this side's ends of its pipes."""
+
+    pid: int
+    job: int
+    stdout: int
+    stderr: int
+    status: int
+    memory_error: mmap.mmap
+
+
+def _fork(system_calls: bytes) -> _Spare:
+    """Fork the next program ahead of need: it takes long where much is imported."""
+    memory_error = mmap.mmap(-1, 1)
+    (job, our_job), (our_out, stdout), (our_err, stderr), (our_status, status) = (
+        os.pipe() for _ in range(4)
+    )
+    pid = os.fork()
+    if not pid:
+        os.close(our_job)
+        source = _become_program(Channels(job, stdout, stderr, status), system_calls)
+        program.run(source, memory_error)
+    for descriptor in (job, stdout, stderr, status):
+        os.close(descriptor)
+    return _Spare(pid, our_job, our_out, our_err, our_status, memory_error)
 
 
 class _Program:
     """One program as its supervisor sees it."""
 
-    def __init__(
-        self, pid: int, streams: Streams, report: int, wakeup: int, timeout_s: float
-    ) -> None:
-        self._pid = pid
-        self._streams = streams
-        self._report, self._wakeup = report, wakeup
-        self._timeout_s = timeout_s
+    def __init__(self, process: _Spare, wakeup: int, job: dict[str, Any]) -> None:
+        self._process, self._wakeup = process, wakeup
+        self._streams = Streams(
+            process.stdout, process.stderr, job["output_bytes"], job["total_output_bytes"]
+        )
+        self._timeout_s = job["timeout_s"]
         self._deadline = time.monotonic() + START_S
         self._started = self._stopping = False
         self._limit: str | None = None
         self._exit_code: int | None = None
         self._error = ""
 
-    def follow(self, memory_error: mmap.mmap) -> dict[str, Any]:
+    def follow(self) -> dict[str, Any]:
         """Wait for its end, leave no process of it, and say how it ended.
 
         Returns:
@@ -100,7 +121,7 @@ class _Program:
         """
         kills_before = _kills_for_memory()
         with selectors.DefaultSelector() as selector:
-            for fd in (_STDIN, self._wakeup, self._report, *self._streams):
+            for fd in (_STDIN, self._wakeup, self._process.status, *self._streams):
                 selector.register(fd, selectors.EVENT_READ)
             while self._exit_code is None:
                 for key, _ in selector.select(self._patience()):
@@ -117,7 +138,8 @@ class _Program:
         if self._limit == "wall_clock" and self._exit_code != -signal.SIGKILL:
             self._limit = None  # it ended while the deadline passed
         killed = self._exit_code == -signal.SIGKILL and _kills_for_memory() > kills_before
-        if self._limit is None and (killed or (self._exit_code == 1 and memory_error[0])):
+        raised = self._exit_code == 1 and self._process.memory_error[0]
+        if self._limit is None and (killed or raised):
             self._limit = "memory"
         return {
             "exit": self._exit_code,
@@ -142,7 +164,7 @@ class _Program:
         elif fd == _STDIN:
             _receive()
             self._stop(None)
-        elif fd == self._report:
+        elif fd == self._process.status:
             return self._hear()
         else:
             more = self._streams.read(fd)
@@ -153,7 +175,7 @@ class _Program:
 
     def _hear(self) -> bool:
         """Read the report; the program's time starts with it."""
-        text = os.read(self._report, 1 << 12).decode(errors="replace").strip()
+        text = os.read(self._process.status, 1 << 12).decode(errors="replace").strip()
         if text == "started":
             self._started = True
             self._deadline = time.monotonic() + self._timeout_s
@@ -169,7 +191,7 @@ class _Program:
                 pid, status = ended
                 if not pid:
                     return
-                if pid == self._pid:
+                if pid == self._process.pid:
                     self._exit_code = os.waitstatus_to_exitcode(status)
 
     def _stop(self, limit: str | None) -> None:
@@ -190,10 +212,8 @@ def _become_supervisor() -> int:
     return wakeup
 
 
-def _become_program(
-    job: dict[str, Any], system_calls: bytes, stdout: int, stderr: int, status: int
-) -> None:
-    """Give up every right, set the limits and connect the streams; then this is the agent's."""
+def _become_program(channels: Channels, system_calls: bytes) -> str:
+    """Wait for the job, give up every right and connect the streams; return the agent's code."""
     try:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -203,6 +223,8 @@ def _become_program(
         kernel.process_control(kernel.DUMPABLE, 1)
         with open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")  # if memory runs out, not the supervisor is to go
+        with open(channels.job, "rb") as file:
+            job = marshal.load(file)
         os.chdir(WORKSPACE)
         kernel.drop_capabilities()
         for limit, value in (
@@ -213,16 +235,18 @@ def _become_program(
         ):
             kernel.lower_limit(limit, value)
         empty = os.open(os.devnull, os.O_RDONLY)
-        for source, target in ((empty, 0), (stdout, 1), (stderr, 2)):
+        for source, target in ((empty, 0), (channels.stdout, 1), (channels.stderr, 2)):
             os.dup2(source, target)
         kernel.filter_system_calls(system_calls)
     except (OSError, MemoryError) as error:
-        os.write(status, f"{error!r}".encode(errors="replace"))
+        os.write(channels.status, f"{error!r}".encode(errors="replace"))
         os._exit(1)
     program.seed_generators(job["seed"])
     os.environ.update(job["environment"])
-    os.write(status, b"started\n")
+    os.write(channels.status, b"started\n")
     os.closerange(3, OPEN_FILES)
+    code: str = job["source"]
+    return code
 
 
 def _missing() -> str:
