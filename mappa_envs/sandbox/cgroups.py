@@ -6,7 +6,9 @@ both. What this process may not write to is simply not used: resource limits hol
 
 from __future__ import annotations
 
+import errno
 import os
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,6 +25,7 @@ _LIMIT_FILES: Final = {
 _SPARE_BYTES: Final = 64 << 20
 """For the processes around the program, which share the imports with it."""
 _SPARE_PROCESSES: Final = 3
+_MOMENT_S: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +87,26 @@ def make(name: str) -> Cgroup:
 
 
 def remove_all(prefix: str) -> None:
-    """Delete the cgroups below this process's own ones whose name starts with `prefix`."""
-    for tree in _trees():
-        for folder in tree.folder.glob(f"{prefix}*"):
-            with suppress(OSError):
-                folder.rmdir()
+    """Delete the cgroups below this process's own ones whose name starts with `prefix`.
+
+    The kernel may take a moment to see that their processes are gone.
+    """
+    deadline = time.monotonic() + _MOMENT_S
+    folders = [folder for tree in _trees() for folder in tree.folder.glob(f"{prefix}*")]
+    while folders := [folder for folder in folders if not _is_removed(folder)]:
+        if time.monotonic() > deadline:
+            return
+        time.sleep(0.01)
+
+
+def _is_removed(folder: Path) -> bool:
+    try:
+        folder.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        return error.errno != errno.EBUSY
+    return True
 
 
 def _offer(tree: _Tree) -> None:

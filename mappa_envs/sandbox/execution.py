@@ -76,7 +76,8 @@ class Execution:
         self._follow()
         started, *ended = self._report.decode().splitlines() or [""]
         if started != "started":
-            why = started.removeprefix("error ") or "no sign of life"
+            failed = started.startswith("error ")
+            why = started.removeprefix("error ") if failed else "it was ended before it began"
             raise SandboxError(f"the sandbox could not start a program: {why}")
         exit_code = -int(signal.SIGKILL)
         memory_error = "0"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import logging
 import os
+import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -119,7 +120,11 @@ class LocalSandbox(WorkspaceSandbox):
             try:
                 worker.cgroup.bound(limits.memory_bytes, limits.processes)
                 worker.start(self._job(source, limits, actor, tmp))
-                return Execution(worker, limits, is_over).result()
+                result = Execution(worker, limits, is_over).result()
+                killed = result.exit_code == -signal.SIGKILL and result.limit_hit is None
+                if killed and not zygote.alive:
+                    raise SandboxError("the process that holds the sandbox's imports was killed")
+                return result
             finally:
                 self._running = None
                 worker.end(GRACE_S)

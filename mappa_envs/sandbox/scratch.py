@@ -40,7 +40,6 @@ def scratch_folder() -> Path:
                     f"cannot make a folder in {tempfile.gettempdir()!r}: {error}; "
                     "set TMPDIR to a writable folder"
                 ) from error
-            atexit.register(_remove_own)
         return _folders[os.getpid()][0]
 
 
@@ -97,8 +96,9 @@ def _make() -> tuple[Path, int]:
     return folder, lock
 
 
+@atexit.register
 def _remove_own() -> None:
-    """Delete the own folder; a fork of this process has none of its own."""
+    """Delete the own folder, if this very process, and not one it is a fork of, has one."""
     own = _folders.pop(os.getpid(), None)
     if own is not None:
         folder, lock = own

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import itertools
 import marshal
 import os
 import select
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mappa_envs.errors import SandboxError
-from mappa_envs.sandbox import cgroups
+from mappa_envs.sandbox import cgroups, scratch  # noqa: F401 - imported first, it tidies up last
 from mappa_envs.sandbox.jail.worker import Jail
 
 PRELOAD: Final = (
@@ -57,8 +58,12 @@ ENVIRONMENT: Final = {
     "PYTHONIOENCODING": "utf-8:backslashreplace",
     "USER": "agent",
 }
+_WITHOUT_LOCKS: Final = {"JOBLIB_MULTIPROCESSING": "0"}
+"""Without `/dev/shm` there are no locks between processes; joblib then does one job at a time."""
 _SPARES: Final = 2
 """Workers that wait for a job: while one runs, the next is ready."""
+_END_S: Final = 10.0
+"""How long workers may take to end with the process that forked them."""
 
 
 def boot(module: str, folder: str = str(Path(__file__).parent)) -> list[str]:
@@ -74,11 +79,19 @@ def boot(module: str, folder: str = str(Path(__file__).parent)) -> list[str]:
 class Worker:
     """One jailed process tree that waits for a program, runs it, and is gone."""
 
-    def __init__(self, ends: tuple[int, int, int, int], cgroup: cgroups.Cgroup) -> None:
+    def __init__(
+        self, ends: tuple[int, int, int, int], cgroup: cgroups.Cgroup, number: int
+    ) -> None:
         self._job, self.stdout, self.stderr, self.status = ends
         self.cgroup = cgroup
+        self.number = number
         self._launcher = -1
         self._lock = threading.Lock()
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether it is known by a pidfd, until `close`."""
+        return self._launcher >= 0
 
     def launched(self, launcher: int) -> None:
         """Take over the pidfd of the launcher."""
@@ -103,6 +116,12 @@ class Worker:
             poll.register(self._launcher, select.POLLIN)
             if poll.poll(milliseconds):
                 return
+
+    def wait(self) -> None:
+        """Wait until it has ended without a program: its end of the report is closed."""
+        poll = select.poll()
+        poll.register(self.status, 0)  # which leaves the hang-up
+        poll.poll(_END_S * 1000)
 
     def close(self) -> None:
         """Close the descriptors; what comes after has no effect."""
@@ -131,8 +150,8 @@ class Zygote:
         self._asked: deque[Worker] = deque()
         self._free: list[cgroups.Cgroup] = []
         self._made = 0
+        self._numbers = itertools.count()
         self._name = Path(jail.workspaces).name
-        self._ready = False
         self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the process
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         caller = os.pidfd_open(os.getpid())
@@ -144,7 +163,7 @@ class Zygote:
                 stderr=self._complaints,
                 pass_fds=(theirs.fileno(), caller),
                 cwd="/",
-                env=ENVIRONMENT,
+                env=ENVIRONMENT if not jail.has("landlock") else ENVIRONMENT | _WITHOUT_LOCKS,
                 start_new_session=True,
             )
         except OSError as error:
@@ -177,13 +196,14 @@ class Zygote:
         worker.close()
 
     def close(self) -> None:
-        """End it and its workers."""
+        """End it and its workers, and wait until those that have no program yet are gone."""
         with self._lock:
             self._control.close()
             self._process.terminate()
             self._process.wait()
             self._complaints.close()
             for worker in self._asked:
+                worker.wait()
                 worker.close()
             self._asked.clear()
 
@@ -193,11 +213,11 @@ class Zygote:
         (job, our_job), (our_out, out), (our_err, err), (our_status, status) = (
             os.pipe() for _ in range(4)
         )
-        worker = Worker((our_job, our_out, our_err, our_status), cgroup)
+        worker = Worker((our_job, our_out, our_err, our_status), cgroup, next(self._numbers))
         theirs = [job, out, err, status]
         try:
-            self._send(marshal.dumps(cgroup.folders), theirs)
-        except SandboxError:
+            self._send(marshal.dumps((worker.number, cgroup.folders)), theirs)
+        except BaseException:
             worker.close()
             raise
         finally:
@@ -206,14 +226,20 @@ class Zygote:
         self._asked.append(worker)
 
     def _answered(self) -> Worker:
-        """Return the worker that was asked for first."""
+        """Return the worker that was asked for first.
+
+        Answers for workers that nobody waits for any more, since an interrupt came in between,
+        are passed over; those workers end, for they get no job.
+        """
         worker = self._asked.popleft()
         try:
-            if not self._ready:
-                self._receive()
-                self._ready = True
-            worker.launched(self._receive())
-        except SandboxError:
+            while not worker.is_launched:
+                number, launcher = self._receive()
+                if number == worker.number:
+                    worker.launched(launcher)
+                else:
+                    os.close(launcher)
+        except BaseException:
             worker.close()
             raise
         return worker
@@ -228,21 +254,23 @@ class Zygote:
         except OSError as error:
             raise self._dead() from error
 
-    def _receive(self) -> int:
-        """Return the descriptor that an answer carries; -1 if it carries none."""
+    def _receive(self) -> tuple[int, int]:
+        """Return the number of a worker and the pidfd of its launcher."""
         try:
             message, descriptors, _, _ = socket.recv_fds(self._control, 64, 1)
         except OSError as error:
             raise self._dead() from error
         if not message:
             raise self._dead()
-        return descriptors[0] if descriptors else -1
+        return int(message), descriptors[0]
 
     def _dead(self) -> SandboxError:
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(1.0)
-        self._complaints.seek(0)
-        said = self._complaints.read()[-2000:].decode(errors="replace").strip()
+        said = ""
+        if not self._complaints.closed:
+            self._complaints.seek(0)
+            said = self._complaints.read()[-2000:].decode(errors="replace").strip()
         return SandboxError(
             f"the process that holds the sandbox's imports ended with status "
             f"{self._process.poll()}; it said: {said or 'nothing'}"
@@ -263,6 +291,8 @@ def zygote_for(jail: Jail, preload: tuple[str, ...]) -> Zygote:
     with _lock:
         found = _zygotes.get(key)
         if found is None or not found.alive:
+            if found is not None:
+                found.close()
             found = _zygotes[key] = Zygote(jail, preload)
         return found
 

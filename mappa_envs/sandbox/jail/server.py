@@ -4,8 +4,8 @@ It is started with nothing of its caller's: no environment beyond a fixed list, 
 but the two it is given, no data but the jail. It imports and never computes, since threads that a
 library starts here would be missing in its forks.
 
-Each request on the control socket carries four descriptors (`worker.Channels`) and the cgroups to
-join; the answer carries a descriptor of the worker's launcher.
+Each request on the control socket carries a number, four descriptors (`worker.Channels`) and the
+cgroups to join; the answer carries the number and a descriptor of the worker's launcher.
 """
 
 from __future__ import annotations
@@ -15,14 +15,12 @@ import importlib
 import marshal
 import os
 import selectors
-import signal
 import socket
 import sys
 from contextlib import suppress
 
 from .worker import Channels, Jail, work
 
-READY = b"ready"
 _MESSAGE_BYTES = 1 << 16
 
 
@@ -33,17 +31,15 @@ def main(control: int, caller: int) -> None:
         control: A `SOCK_SEQPACKET` socket; its first message holds the jail and the imports.
         caller: A pidfd of the caller.
     """
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # workers are reaped by the kernel
     with socket.socket(fileno=control) as channel:
         config = marshal.loads(channel.recv(_MESSAGE_BYTES))
         jail = Jail(**config["jail"])
         import_all(config["preload"])
-        channel.send(READY)
         while _is_wanted(channel, caller):
             message, descriptors, _, _ = socket.recv_fds(channel, _MESSAGE_BYTES, 4)
             if not message:
                 break
-            cgroups: list[str] = marshal.loads(message)
+            number, cgroups = marshal.loads(message)
             launcher = os.fork()
             if not launcher:
                 channel.close()
@@ -52,9 +48,10 @@ def main(control: int, caller: int) -> None:
                 return
             for descriptor in descriptors:
                 os.close(descriptor)
-            handle = os.pidfd_open(launcher)
-            socket.send_fds(channel, [READY], [handle])
+            handle = os.pidfd_open(launcher)  # even if it has ended, it is not reaped yet
+            socket.send_fds(channel, [b"%d" % number], [handle])
             os.close(handle)
+            _reap()
     os._exit(0)
 
 
@@ -65,6 +62,13 @@ def import_all(names: list[str]) -> None:
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
+
+
+def _reap() -> None:
+    """Let go of the workers that have ended."""
+    with suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
 
 
 def _is_wanted(channel: socket.socket, caller: int) -> bool:

@@ -40,6 +40,9 @@ _HARMLESS_SYSTEM_FILES: Final = (
     "/proc/meminfo",
     "/proc/stat",
     "/sys/devices/system/cpu",
+    "/sys/fs/cgroup/cpu.max",
+    "/sys/fs/cgroup/cpu/cpu.cfs_period_us",
+    "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",
 )
 _DEVICES: Final = tuple(f"/dev/{name}" for name in ("null", "zero", "full", "random", "urandom"))
 
