@@ -25,8 +25,9 @@ _FORBIDDEN = (
     *("add_key", "bpf", "io_uring_enter", "io_uring_register", "io_uring_setup", "keyctl"),
     *("name_to_handle_at", "open_by_handle_at", "perf_event_open", "request_key", "userfaultfd"),
     *("fanotify_init", "lookup_dcookie", "modify_ldt", "vmsplice"),
-    # what outlives the program
-    *("mq_open", "msgget", "semget", "shmget"),
+    # what outlives the program, and what of that other programs have
+    *("mq_open", "mq_unlink", "msgctl", "msgget", "msgrcv", "msgsnd", "semctl", "semget"),
+    *("semop", "semtimedop", "shmat", "shmctl", "shmget"),
     # what Landlock leaves open of other users' and programs' things
     *("fsetxattr", "lsetxattr", "setxattr", "fremovexattr", "lremovexattr", "removexattr"),
     *("mknod", "mknodat"),
@@ -48,6 +49,9 @@ _ITSELF = 0
 """Stands for the calling process in calls that take a process."""
 _NO_NEW_LIMIT = 0
 _LOCAL_SOCKETS = 1  # AF_UNIX
+_SOCKETS_FOR_ANY_PEER = (2, 3)  # SOCK_DGRAM, SOCK_RAW
+_FILE_OWNERS = (("fcntl", 8), ("fcntl", 15), ("ioctl", 0x8901), ("ioctl", 0x8902))
+"""F_SETOWN, F_SETOWN_EX, FIOSETOWN, SIOCSPGRP: whom the kernel signals when a file is ready."""
 _TERMINAL_INPUT = 0x5412  # TIOCSTI
 _UNKNOWN = -1  # this libseccomp is older than the call
 
@@ -58,7 +62,8 @@ def system_call_filter(*, paths: bool, own_signals: bool) -> bytes:
 
     Args:
         paths: The program still sees the host's files (`landlock`): ignore changes of mode and
-            times by path, and refuse sockets, whose paths and UDP Landlock does not check.
+            times by path, and refuse sockets, whose paths and UDP Landlock does not check; of
+            pairs of sockets, those that could send to others.
         own_signals: Let the program signal no process but itself; its id is to be put in place
             of `PID_PLACEHOLDER`.
 
@@ -84,6 +89,8 @@ def system_call_filter(*, paths: bool, own_signals: bool) -> bytes:
         for name in _CHANGE_BY_PATH:
             rules.add(pyseccomp.ERRNO(0), name)
         rules.add(refused, "socket")
+        for kind in _SOCKETS_FOR_ANY_PEER:
+            rules.add(refused, "socketpair", pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xF, kind))
     else:
         rules.add(refused, "socket", pyseccomp.Arg(0, pyseccomp.NE, _LOCAL_SOCKETS))
     other = pyseccomp.Arg(0, pyseccomp.NE, _ITSELF)
@@ -96,6 +103,9 @@ def system_call_filter(*, paths: bool, own_signals: bool) -> bytes:
     if own_signals:
         for name in _SIGNAL:
             rules.add(refused, name, pyseccomp.Arg(0, pyseccomp.NE, PID_PLACEHOLDER))
+        for name, request in _FILE_OWNERS:
+            value = pyseccomp.Arg(1, pyseccomp.MASKED_EQ, 0xFFFF_FFFF, request)
+            rules.add(refused, name, value)
     return rules.program()
 
 
