@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import gc
+import io
 import linecache
 import mmap
 import os
@@ -11,6 +12,7 @@ import random
 import sys
 import tempfile
 import threading
+import traceback
 import types
 from collections.abc import Callable
 from typing import Any, Final, NoReturn
@@ -116,7 +118,7 @@ def _prepare(source: str, memory_error: mmap.mmap) -> None:
     threading.excepthook = _show_in_thread
     for stream in (sys.stdout, sys.stderr):
         stream.reconfigure(line_buffering=True)  # type: ignore[union-attr] # a kill loses no line
-    lines = source.splitlines(keepends=True)
+    lines = io.StringIO(f"{source}\n", newline=None).readlines()
     linecache.cache[FILENAME] = (len(source), None, lines, FILENAME)
     tempfile.tempdir = None
     sys.path.insert(0, os.getcwd())
@@ -127,8 +129,6 @@ def _show(
     kind: type[BaseException], error: BaseException, trace: types.TracebackType | None
 ) -> None:
     """Print a traceback without the runner's frames and without paths of the host."""
-    import traceback
-
     while trace and _is_runner(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
     report = traceback.TracebackException(kind, error, trace)
