@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from types import MappingProxyType
 
+from mappa_envs.errors import SandboxError
 from mappa_envs.sandbox.protocol import Sandbox
 from mappa_envs.testing import sandbox_files, sandbox_isolation, sandbox_programs
 
@@ -47,8 +48,7 @@ def run_sandbox_check(name: str, factory: Factory, *, known_gap: bool = False) -
         SandboxError: there is no sandbox to be had.
     """
     try:
-        with _secret_environment():
-            SANDBOX_CHECKS[name](factory)
+        _run(SANDBOX_CHECKS[name], factory)
     except AssertionError:
         if not known_gap:
             raise
@@ -84,6 +84,16 @@ def check_sandbox(factory: Factory, *, known_gaps: Collection[str] = ()) -> None
             failures.append(f"{name}: {error}")
     if failures:
         raise AssertionError("\n".join(failures))
+
+
+def _run(check: Check, factory: Factory) -> None:
+    try:
+        with _secret_environment():
+            check(factory)
+    except (AssertionError, SandboxError):
+        raise
+    except Exception as error:
+        raise AssertionError(f"expected no exception, got {error!r}") from error
 
 
 @contextmanager
