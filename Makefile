@@ -1,6 +1,6 @@
 # make demo   set up, then train three small agents and print a before/after table
 # make test   set up, then format check, lint, type check and tests
-# make learn  the experiment of docs/training.md: three seeds, each with a control (an hour)
+# make learn  the experiment of docs/training.md: three seeds, each with a control (over an hour)
 # make format rewrite the code in the project's format
 
 PYTHON ?= python3

@@ -4,7 +4,7 @@ For every seed the recipe runs twice from the same start: once as it is, once wi
 rewards dealt out at random among its actions, so that nothing can be learned from them. Held-out
 problems are played before and after, sampled and greedy, and compared problem by problem.
 
-    python benchmarks/learning.py            # an hour on two cores; run it again to go on
+    python benchmarks/learning.py            # over an hour on two cores; run it again to go on
 """
 
 from __future__ import annotations
