@@ -18,7 +18,7 @@ from mappa_envs.sandbox.execution import GRACE_S, Execution
 from mappa_envs.sandbox.jail.view import WORKSPACE
 from mappa_envs.sandbox.levels import LocalLevel, jail_for
 from mappa_envs.sandbox.protocol import Actor, ExecResult, Limits
-from mappa_envs.sandbox.warm import PRELOAD, Worker, retire, zygote_for
+from mappa_envs.sandbox.warm import PRELOAD, Worker, zygote_for
 
 logger = logging.getLogger(__name__)
 
@@ -54,12 +54,11 @@ def check_level(level: LocalLevel) -> None:
         SandboxError: it cannot be had; the message says what is missing.
     """
     try:
-        sandbox = LocalSandbox(level, preload=())
+        sandbox = LocalSandbox(level)
         try:
             sandbox.exec("", Limits())
         finally:
             sandbox.close()
-            retire(jail_for(level), ())
     except SandboxError as error:
         raise SandboxError(f"sandbox level {level!r} cannot be had here: {error}") from error
 

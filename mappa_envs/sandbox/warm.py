@@ -297,14 +297,6 @@ def zygote_for(jail: Jail, preload: tuple[str, ...]) -> Zygote:
         return found
 
 
-def retire(jail: Jail, preload: tuple[str, ...]) -> None:
-    """End a zygote that is not needed any more, if there is one."""
-    with _lock:
-        found = _zygotes.pop((os.getpid(), jail, preload), None)
-    if found is not None:
-        found.close()
-
-
 @atexit.register
 def _close_all() -> None:
     for (owner, *_), zygote in _zygotes.items():
