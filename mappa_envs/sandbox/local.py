@@ -64,7 +64,7 @@ def check_level(level: LocalLevel) -> None:
 
 
 class LocalSandbox(WorkspaceSandbox):
-    """A workspace on this machine, and programs that start in it within a millisecond or two.
+    """A workspace on this machine, and programs that start in it within milliseconds.
 
     A process with the heavy imports forks jailed workers ahead of need; each `exec` takes one,
     and leaves nothing behind but files. Always: a session of its own, no inherited environment
