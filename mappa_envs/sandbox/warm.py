@@ -117,8 +117,11 @@ class Worker:
             if poll.poll(milliseconds):
                 return
 
-    def wait(self) -> None:
-        """Wait until it has ended without a program: its end of the report is closed."""
+    def dismiss(self) -> None:
+        """Give it no job, and wait until it has ended: its end of the report is closed."""
+        if self._job >= 0:
+            os.close(self._job)
+            self._job = -1
         poll = select.poll()
         poll.register(self.status, 0)  # which leaves the hang-up
         poll.poll(_END_S * 1000)
@@ -203,7 +206,7 @@ class Zygote:
             self._process.wait()
             self._complaints.close()
             for worker in self._asked:
-                worker.wait()
+                worker.dismiss()
                 worker.close()
             self._asked.clear()
 
