@@ -51,7 +51,7 @@ def check_all_gone(marker: str, temp: Path, name: str) -> None:
     assert mounts() == []
 
 
-@pytest.mark.parametrize("count", [60, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
 def test_episodes_that_go_wrong(level: LocalLevel, marker: str, temp: Path, count: int) -> None:
     with caller(marker, "mixed", level, str(count)) as process:
         output, errors = process.communicate()
