@@ -112,6 +112,7 @@ def hang(level: LocalLevel, marker: str) -> None:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     what, level, *count = sys.argv[1:]
     marker = sys.stdin.readline().strip()
     if what == "mixed":
