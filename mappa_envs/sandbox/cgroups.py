@@ -10,7 +10,7 @@ import errno
 import os
 import time
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -30,11 +30,14 @@ _MOMENT_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True)
 class _Tree:
-    """Where one controller can be had: the folder of this process's own cgroup."""
+    """Where one controller can be had."""
 
     controller: str
     version: int
     folder: Path
+    """Of this process's own cgroup."""
+    root: Path
+    """Of all cgroups."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +81,7 @@ def make(name: str) -> Cgroup:
         with suppress(OSError):
             _offer(tree)
             folder.mkdir(exist_ok=True)
-            member = _Tree(tree.controller, tree.version, folder)
+            member = replace(tree, folder=folder)
             if os.access(folder / _LIMIT_FILES[member.controller, member.version], os.W_OK):
                 members.append(member)
             else:
@@ -86,13 +89,18 @@ def make(name: str) -> Cgroup:
     return Cgroup(tuple(members))
 
 
-def remove_all(prefix: str) -> None:
-    """Delete the cgroups below this process's own ones whose name starts with `prefix`.
+def remove_all(prefix: str, *, anywhere: bool = False) -> None:
+    """Delete the cgroups whose name starts with `prefix`.
 
     The kernel may take a moment to see that their processes are gone.
+
+    Args:
+        prefix: The start of their names.
+        anywhere: They may lie elsewhere than below this process's own cgroups.
     """
     deadline = time.monotonic() + _MOMENT_S
-    folders = [folder for tree in _trees() for folder in tree.folder.glob(f"{prefix}*")]
+    places = [tree.root.rglob if anywhere else tree.folder.glob for tree in _trees()]
+    folders = [folder for find in places for folder in find(f"{prefix}*")]
     while folders := [folder for folder in folders if not _is_removed(folder)]:
         if time.monotonic() > deadline:
             return
@@ -133,5 +141,5 @@ def _trees() -> list[_Tree]:
             for _, place, kind, options, *_ in mounts:
                 matches_1 = kind == "cgroup" and controller in options.split(",")
                 if matches_1 if version == 1 else kind == "cgroup2":
-                    found.append(_Tree(controller, version, Path(place + path)))
+                    found.append(_Tree(controller, version, Path(place + path), Path(place)))
     return found

@@ -66,7 +66,7 @@ def is_stale(folder: Path) -> bool:
 def _sweep_one(folder: Path) -> None:
     lock = _locked(folder)
     try:
-        cgroups.remove_all(folder.name)
+        cgroups.remove_all(folder.name, anywhere=True)
         delete(str(folder))
     finally:
         os.close(lock)

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from traces import cgroups, eventually, mounts, survivors
 
+from mappa_envs.sandbox import cgroups as sandbox_cgroups
 from mappa_envs.sandbox import scratch
 from mappa_envs.sandbox.levels import LocalLevel
 
@@ -102,3 +103,18 @@ def test_only_stale_folders_are_swept(temp: Path, monkeypatch: pytest.MonkeyPatc
     os.close(lock)
     scratch.sweep()
     assert not own.exists()
+
+
+def test_cgroups_of_a_process_that_had_another_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    root = tmp_path / "pids"
+    own, other = root / "session-2", root / "session-1"
+    tree = sandbox_cgroups._Tree("pids", 1, own, root)
+    monkeypatch.setattr(sandbox_cgroups, "_trees", lambda: [tree])
+    for folder in (own / "mappa-a-1", other / "mappa-a-2", other / "mappa-b-1"):
+        folder.mkdir(parents=True)
+    sandbox_cgroups.remove_all("mappa-a")
+    assert sorted(path.name for path in root.rglob("mappa-*")) == ["mappa-a-2", "mappa-b-1"]
+    sandbox_cgroups.remove_all("mappa-a", anywhere=True)
+    assert sorted(path.name for path in root.rglob("mappa-*")) == ["mappa-b-1"]
