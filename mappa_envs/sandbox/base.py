@@ -57,13 +57,16 @@ class WorkspaceSandbox(ABC):
         """
         with self._opened() as workspace:
             before = workspace.snapshot()
-            with _disk_errors():
-                workspace.begin(actor)
             try:
+                with _disk_errors():
+                    workspace.begin(actor)
                 result = self._run(source, limits, actor)
-            finally:
                 with _disk_errors():
                     files, over = workspace.finish(actor, limits)
+            except BaseException:  # an interrupt too: what did not come to its end did not happen
+                with _disk_errors():
+                    workspace.restore(before)
+                raise
             if over:
                 return replace(result, limit_hit="files")
             if result.limit_hit == "files":  # it had too much, and then deleted some of it

@@ -9,7 +9,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mappa_envs.errors import SandboxError
 from mappa_envs.sandbox import tree
@@ -100,6 +100,11 @@ class LocalSandbox(WorkspaceSandbox):
         Raises:
             SandboxError: the level cannot be had on this machine.
         """
+        if level not in ("auto", *get_args(LocalLevel)):
+            raise SandboxError(
+                f"sandbox level {level!r} is none of this machine's; there is 'auto', 'namespace', "
+                "'landlock' and 'process', and DockerSandbox"
+            )
         self.level: LocalLevel = best_level() if level == "auto" else level
         if level == "process":
             logger.warning("sandbox level 'process' isolates nothing: only for code you trust")

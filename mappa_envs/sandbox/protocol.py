@@ -10,6 +10,7 @@ from typing import Literal, Protocol, runtime_checkable
 Level = Literal["docker", "namespace", "landlock", "process"]
 """How programs are held, strongest first; `SECURITY.md` says what each promises."""
 Limit = Literal["wall_clock", "cpu", "output", "memory", "files"]
+_LARGEST = 2**62
 TASK_AUTHOR = "task"
 """The author of files that the task laid into the workspace."""
 
@@ -38,8 +39,12 @@ class Limits:
     def __post_init__(self) -> None:
         for limit in fields(self):
             value = getattr(self, limit.name)
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise ValueError(f"{limit.name} is {value!r:.80}; a limit is a number above 0")
             if not 0 < value < math.inf:
                 raise ValueError(f"{limit.name} is {value}; a limit is a number above 0")
+            if limit.name != "timeout_s" and not (isinstance(value, int) and value < _LARGEST):
+                raise ValueError(f"{limit.name} is {value}; it must be a whole number below 2**62")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +59,13 @@ class Access:
     """Files that are there for the action; the others are out of its reach while it runs."""
     write: tuple[str, ...] = ("*",)
     """Files of other authors that the action may change or delete."""
+
+    def __post_init__(self) -> None:
+        for name, patterns in (("read", self.read), ("write", self.write)):
+            if not isinstance(patterns, tuple) or not all(isinstance(p, str) for p in patterns):
+                raise ValueError(
+                    f"{name} is {patterns!r:.80}; give a tuple of patterns, e.g. ('*.csv',)"
+                )
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +200,8 @@ class Snapshot:
 
     files: tuple[FileRecord, ...]
     folders: tuple[str, ...] = ()
+    origin: str = field(default="", compare=False)
+    """The workspace that it is of."""
 
 
 @runtime_checkable

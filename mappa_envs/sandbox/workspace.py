@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import secrets
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -69,6 +70,7 @@ class Workspace:
             os.chown(root, -1, uid)
             root.chmod(0o710)
         self._ready_folder()
+        self._name = secrets.token_hex(8)
         self._files: dict[str, _Noted] = {}
         self._folders: frozenset[str] = frozenset()
         self._stored: set[str] = set()
@@ -169,7 +171,7 @@ class Workspace:
 
     def snapshot(self) -> Snapshot:
         """Remember all files and folders as they are."""
-        return Snapshot(self.manifest(), tuple(sorted(self._folders)))
+        return Snapshot(self.manifest(), tuple(sorted(self._folders)), self._name)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring all files, with their authors, back to what they were; drop an unfinished action.
@@ -179,12 +181,10 @@ class Workspace:
         Raises:
             ValueError: the snapshot is another workspace's.
         """
-        for record in snapshot.files:
-            if record.sha256 not in self._stored:
-                raise ValueError(
-                    f"the content of {record.path!r} in the snapshot (sha256 {record.sha256}) was "
-                    "never in this workspace; restore a snapshot in the sandbox that took it"
-                )
+        if snapshot.origin != self._name:
+            raise ValueError(
+                "the snapshot is another sandbox's; restore it in the one that took it"
+            )
         self._ready_folder()
         files = {record.path: record for record in snapshot.files}
         self._bring_to(files, frozenset(snapshot.folders))

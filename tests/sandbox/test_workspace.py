@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -835,7 +835,7 @@ def test_two_forks_of_one_moment(space: Workspace) -> None:
         space.restore(fork)
         assert on_disk(space) == {"data": content, agent: b""}
         assert authors(space) == {"data": (agent, 1), agent: (agent, 1)}
-    space.restore(Snapshot(()))
+    space.restore(replace(start, files=(), folders=()))
     assert on_disk(space) == {}
     assert space.manifest() == ()
 
@@ -874,8 +874,11 @@ def test_the_snapshot_of_another_workspace(space: Workspace, tmp_path: Path) -> 
     space.write_file("shared", b"abc")
     space.write_file("mine", b"1")
     before = space.manifest(), on_disk(space)
-    with pytest.raises(ValueError, match="the content of 'theirs' in the snapshot"):
-        space.restore(other.snapshot())
+    (tmp_path / "empty").mkdir()
+    empty = Workspace(tmp_path / "empty")
+    for snapshot in (other.snapshot(), empty.snapshot()):
+        with pytest.raises(ValueError, match="the snapshot is another sandbox's"):
+            space.restore(snapshot)
     assert (space.manifest(), on_disk(space)) == before
     other.close()
 
@@ -884,7 +887,7 @@ def test_restore_drops_an_unfinished_action(space: Workspace, root: Path) -> Non
     space.write_file("data/secret", b"abc")
     space.write_file("gone", b"abc")
     gone = space.snapshot()
-    space.restore(Snapshot(gone.files[:1]))
+    space.restore(replace(gone, files=gone.files[:1]))
     space.write_file("another", b"abc")
     for snapshot in (space.snapshot(), gone):
         space.begin(Actor(access=Access(read=())))

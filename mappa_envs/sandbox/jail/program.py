@@ -100,9 +100,8 @@ def _wanted(code: object) -> int:
     if code is None:
         return 0
     if isinstance(code, int):
-        return code & 0xFF
-    print(code, file=sys.stderr)  # noqa: T201
-    return 1
+        return code & 0xFF if abs(code) < 2**63 else 0xFF
+    return _attempt(lambda: print(code, file=sys.stderr)) or 1  # noqa: T201
 
 
 def _prepare(source: str, memory_error: mmap.mmap) -> None:
