@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -23,6 +23,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.actions import parse_action
 from mappa_envs.errors import ActionError, SandboxError, TaskError
+from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.prompts import render_template, template_fields
 from mappa_envs.records import render_transcript, turn_record
 from mappa_envs.sandbox.protocol import Actor, Sandbox, program_seed
@@ -51,18 +52,6 @@ _MADE_BY_RESET = frozenset(
         "turns",
     }
 )
-
-
-class OutcomeScorer(Protocol):
-    """The task's own rule."""
-
-    def score(self, task: Task, text: str) -> Outcome:
-        """Judge the team's last message."""
-        ...
-
-    def close(self) -> None:
-        """Release what the scorer holds; a second call does nothing."""
-        ...
 
 
 class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ignore[misc]

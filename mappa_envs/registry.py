@@ -14,9 +14,10 @@ from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.protocol import Coach
 from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
-from mappa_envs.env import OutcomeScorer, PipelineEnv
+from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
+from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
