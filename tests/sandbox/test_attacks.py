@@ -15,6 +15,7 @@ import tempfile
 import termios
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import get_args
 
@@ -31,7 +32,6 @@ from mappa_envs.sandbox import (
     Level,
     Limits,
     Sandbox,
-    Snapshot,
 )
 from mappa_envs.sandbox.levels import LocalLevel
 
@@ -110,7 +110,7 @@ def shared(backend: Backend) -> Iterator[Sandbox]:
 @pytest.fixture
 def sandbox(shared: Sandbox) -> Sandbox:
     """An empty one; it may have gone through all other attacks."""
-    shared.restore(Snapshot(()))
+    shared.restore(replace(shared.snapshot(), files=(), folders=()))
     return shared
 
 

@@ -96,12 +96,12 @@ def test_memory_that_no_limit_counts_cannot_be_had(sandbox: LocalSandbox) -> Non
     assert sandbox.exec(source, LIMITS).stdout == "refused\n"
 
 
-def test_folders_of_the_host_cannot_be_watched(sandbox: LocalSandbox) -> None:
+def test_folders_of_the_host_cannot_be_watched(sandbox: LocalSandbox, tmp_path: Path) -> None:
     source = (
         "import ctypes\n"
         "library = ctypes.CDLL(None, use_errno=True)\n"
         "watch = library.inotify_init()\n"
-        f"print(watch < 0 or library.inotify_add_watch(watch, {os.getcwd().encode()!r}, 0xFFF) < 0)"
+        f"print(watch < 0 or library.inotify_add_watch(watch, {bytes(tmp_path)!r}, 0xFFF) < 0)"
     )
     assert sandbox.exec(source, LIMITS).stdout == "True\n"
 
