@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from mappa_envs.errors import SandboxError
-from mappa_envs.sandbox import Limits, LocalSandbox, check_level
+from mappa_envs.sandbox import Limits, LocalSandbox
 from mappa_envs.sandbox.filters import system_call_filter
+from mappa_envs.sandbox.levels import LocalLevel
 
 LIMITS = Limits(timeout_s=20.0)
 
@@ -22,13 +22,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-@pytest.fixture(params=["namespace", "landlock"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[LocalSandbox]:
-    try:
-        check_level(request.param)
-    except SandboxError as error:
-        pytest.skip(str(error))
-    sandbox = LocalSandbox(request.param, preload=())
+@pytest.fixture
+def sandbox(level: LocalLevel) -> Iterator[LocalSandbox]:
+    if level == "process":
+        pytest.skip("it isolates nothing")
+    sandbox = LocalSandbox(level, preload=())
     yield sandbox
     sandbox.close()
 

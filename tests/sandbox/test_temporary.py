@@ -6,19 +6,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from mappa_envs.errors import SandboxError
-from mappa_envs.sandbox import FileChanges, Limits, LocalSandbox, check_level
+from mappa_envs.sandbox import FileChanges, Limits, LocalSandbox
+from mappa_envs.sandbox.levels import LocalLevel
 
 LIMITS = Limits(timeout_s=30.0, file_bytes=1_000_000)
 
 
-@pytest.fixture(params=["namespace", "landlock", "process"])
-def sandbox(request: pytest.FixtureRequest) -> Iterator[LocalSandbox]:
-    try:
-        check_level(request.param)
-    except SandboxError as error:
-        pytest.skip(str(error))
-    sandbox = LocalSandbox(request.param, preload=())
+@pytest.fixture
+def sandbox(level: LocalLevel) -> Iterator[LocalSandbox]:
+    sandbox = LocalSandbox(level, preload=())
     yield sandbox
     sandbox.close()
 
