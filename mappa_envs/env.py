@@ -23,6 +23,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.actions import parse_action
 from mappa_envs.errors import ActionError, SandboxError, TaskError
+from mappa_envs.feedback import NO_PROGRAM, SANDBOX_DIED, feedback, joined_output
 from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.prompts import render_template, template_fields
 from mappa_envs.records import render_transcript, turn_record
@@ -34,10 +35,6 @@ from mappa_envs.tools import TOOLS
 from mappa_envs.types import EndReason, Message, Outcome, Split, Task, ToolCall, ToolResult, Turn
 
 logger = logging.getLogger(__name__)
-
-NO_PROGRAM = "[no program was run]"
-LAST_TURN = "That was your last action; your work is handed on."
-SANDBOX_DIED = "[the sandbox failed; the episode ends here]"
 
 _MADE_BY_RESET = frozenset(
     {
@@ -233,7 +230,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             action=action,
             visible=parsed.visible,
             tool_results=results,
-            feedback=SANDBOX_DIED if sandbox_died else _feedback(results, hands_off),
+            feedback=SANDBOX_DIED if sandbox_died else feedback(results, hands_off),
             handed_off=hands_off,
         )
         self._record(turn)
@@ -303,7 +300,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         if kind == "message":
             return turns[-1].visible if self.scenario.strip_thinking else turns[-1].action
         outputs = [turn for turn in turns if turn.tool_results]
-        return _joined_output(outputs[-1].tool_results) if outputs else NO_PROGRAM
+        return joined_output(outputs[-1].tool_results) if outputs else NO_PROGRAM
 
     def _end(self, reason: EndReason) -> None:
         self._end_reason = reason
@@ -338,16 +335,3 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         if self._sandbox is not None:
             self._sandbox.close()
             self._sandbox = None
-
-
-def _joined_output(results: tuple[ToolResult, ...]) -> str:
-    if len(results) == 1:
-        return results[0].output
-    return "\n".join(f"[program {n}]\n{r.output}" for n, r in enumerate(results, start=1))
-
-
-def _feedback(results: tuple[ToolResult, ...], hands_off: bool) -> str | None:
-    if not results:
-        return None
-    output = f"Output of your program:\n{_joined_output(results)}"
-    return f"{output}\n{LAST_TURN}" if hands_off else output

@@ -34,8 +34,9 @@ from pettingzoo.test import api_test, render_test, seed_test
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from mappa_envs.coach.wrapper import CoachWrapper
-from mappa_envs.env import LAST_TURN, NO_PROGRAM, SANDBOX_DIED, PipelineEnv
+from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError, SandboxError, TaskError
+from mappa_envs.feedback import LAST_TURN, NO_PROGRAM, SANDBOX_DIED
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.sandbox import ExecResult, FileChanges, Sandbox
 from mappa_envs.sandbox.scratch import scratch_folder

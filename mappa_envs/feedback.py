@@ -1,0 +1,24 @@
+"""What the environment tells agents in its own words."""
+
+from __future__ import annotations
+
+from mappa_envs.types import ToolResult
+
+NO_PROGRAM = "[no program was run]"
+LAST_TURN = "That was your last action; your work is handed on."
+SANDBOX_DIED = "[the sandbox failed; the episode ends here]"
+
+
+def joined_output(results: tuple[ToolResult, ...]) -> str:
+    """Return the outputs of an action's programs, numbered where there are several."""
+    if len(results) == 1:
+        return results[0].output
+    return "\n".join(f"[program {n}]\n{r.output}" for n, r in enumerate(results, start=1))
+
+
+def feedback(results: tuple[ToolResult, ...], hands_off: bool) -> str | None:
+    """Return what an agent is told after its action; None when nothing was run."""
+    if not results:
+        return None
+    output = f"Output of your program:\n{joined_output(results)}"
+    return f"{output}\n{LAST_TURN}" if hands_off else output
