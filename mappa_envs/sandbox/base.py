@@ -114,10 +114,10 @@ class WorkspaceSandbox(ABC):
             return workspace.snapshot()
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring the workspace back to what it was.
+        """Bring the workspace to what was remembered, here or by another sandbox.
 
         Raises:
-            ValueError: the snapshot is another sandbox's.
+            ValueError: the snapshot is of another kind of sandbox.
             SandboxError: the sandbox is closed.
         """
         with self._opened() as workspace:

@@ -196,12 +196,16 @@ class ExecResult:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The content of a workspace at one moment, good for the sandbox that took it."""
+    """The content of a workspace at one moment.
+
+    It outlives the sandbox that took it, and can be restored in any of the same kind, in this
+    process.
+    """
 
     files: tuple[FileRecord, ...]
     folders: tuple[str, ...] = ()
-    origin: str = field(default="", compare=False)
-    """The workspace that it is of."""
+    contents: object = field(default=None, compare=False, repr=False)
+    """Where the kind of sandbox finds the contents; they are kept while it is referred to."""
 
 
 @runtime_checkable
@@ -266,10 +270,10 @@ class Sandbox(Protocol):
         ...
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring the workspace back to what it was; it may be done any number of times.
+        """Bring the workspace to what was remembered, here or by another sandbox.
 
         Raises:
-            ValueError: the snapshot is another sandbox's.
+            ValueError: the snapshot is of another kind of sandbox.
             SandboxError: the sandbox is closed.
         """
         ...

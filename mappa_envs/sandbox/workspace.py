@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-import secrets
 import shutil
 import time
 from collections.abc import Iterable, Mapping
@@ -23,6 +21,7 @@ from mappa_envs.sandbox.protocol import (
     Limits,
     Snapshot,
 )
+from mappa_envs.sandbox.store import Store
 from mappa_envs.sandbox.tree import above, explained, split
 
 _CLOCK_STEP_NS: Final = 20_000_000
@@ -44,9 +43,10 @@ class Workspace:
     A program runs between `begin` and `finish`; in that time only `is_over` may be called. No
     two calls may overlap, but for `is_over`.
 
-    Every content a file had at the end of an action is kept until `close`, so the disk holds up
-    to `Limits.workspace_bytes` more after each action. Modes and times are no part of the
-    content: what is put back is a new file of mode 0644.
+    Every content a file had at the end of an action is kept until `close`, and longer while a
+    snapshot refers to it, so the disk holds up to `Limits.workspace_bytes` more after each
+    action. Modes and times are no part of the content: what is put back is a new file of mode
+    0644.
 
     It does not keep programs from its store and its hidden files, which lie beside `path`: that
     takes another user (`uid`), or a view of the file system without them.
@@ -56,24 +56,23 @@ class Workspace:
         """Make an empty workspace.
 
         Args:
-            root: An existing, empty, private folder; the workspace deletes it at the end.
+            root: An existing, empty, private folder; the workspace deletes it at the end. The
+                contents are kept in a new folder beside it.
             uid: The user, and group, that the programs run as and that all files are given to;
                 only root may name another than itself.
         """
         self.path = root / "files"
         """What programs see."""
-        self._root, self._store, self._hidden = root, root / "store", root / "hidden"
+        self._root, self._hidden = root, root / "hidden"
         self._uid = uid
-        for folder in (self._store, self._hidden):
-            folder.mkdir(mode=0o700)
+        self._hidden.mkdir(mode=0o700)
         if uid is not None:  # the programs must pass through, and nobody else
             os.chown(root, -1, uid)
             root.chmod(0o710)
         self._ready_folder()
-        self._name = secrets.token_hex(8)
+        self._store = Store(root.with_name(f"{root.name}.store"))
         self._files: dict[str, _Noted] = {}
         self._folders: frozenset[str] = frozenset()
-        self._stored: set[str] = set()
         self._aside: dict[str, Path] = {}
         self._began_ns: int | None = None
 
@@ -99,7 +98,7 @@ class Workspace:
             ValueError: `name` leaves the workspace, or lies where something else is.
         """
         split(name)
-        sha256, size = self._keep([content])
+        sha256, size = self._store.keep([content])
         with explained(name):
             self._files[name] = self._put(FileRecord(name, size, sha256, TASK_AUTHOR, -1))
         self._folders |= above([name])
@@ -171,22 +170,23 @@ class Workspace:
 
     def snapshot(self) -> Snapshot:
         """Remember all files and folders as they are."""
-        return Snapshot(self.manifest(), tuple(sorted(self._folders)), self._name)
+        return Snapshot(self.manifest(), tuple(sorted(self._folders)), self._store)
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring all files, with their authors, back to what they were; drop an unfinished action.
 
-        Only files that differ are touched.
+        Only files that differ are touched. The snapshot may be another workspace's.
 
         Raises:
-            ValueError: the snapshot is another workspace's.
+            ValueError: the snapshot's contents are not kept on this machine.
         """
-        if snapshot.origin != self._name:
+        if not isinstance(snapshot.contents, Store):
             raise ValueError(
-                "the snapshot is another sandbox's; restore it in the one that took it"
+                "the snapshot is of another kind of sandbox; restore it in one of its own kind"
             )
-        self._ready_folder()
         files = {record.path: record for record in snapshot.files}
+        self._store.adopt(snapshot.contents, (record.sha256 for record in snapshot.files))
+        self._ready_folder()
         self._bring_to(files, frozenset(snapshot.folders))
         self._began_ns = None
 
@@ -194,6 +194,8 @@ class Workspace:
         """Delete the workspace and all it keeps; a second call does nothing."""
         with suppress(FileNotFoundError):
             tree.delete(str(self._root))
+        with suppress(AttributeError):
+            del self._store  # the last reference to it, but for those of snapshots
 
     def _ready_folder(self) -> None:
         """Make the programs' folder, also after they deleted it, and close it to others."""
@@ -290,26 +292,15 @@ class Workspace:
         """Keep the content of a file; a change from now on gives the file another stamp."""
         with tree.open_path(self.path, split(path), self._uid) as file:
             stamp = _stamp(os.fstat(file.fileno()))
-            sha256, size = self._keep(tree.pieces(file, limits.file_bytes))
+            sha256, size = self._store.keep(tree.pieces(file, limits.file_bytes))
         if path in self._files and self._files[path].record.sha256 == sha256:
             return _Noted(self._files[path].record, stamp)
         return _Noted(FileRecord(path, size, sha256, actor.agent, actor.step), stamp)
 
-    def _keep(self, chunks: Iterable[bytes]) -> tuple[str, int]:
-        """Put a content into the store; return its hash and its size."""
-        new, content, size = self._store / "new", hashlib.sha256(), 0
-        with open(new, "wb") as file:
-            for chunk in chunks:
-                content.update(chunk)
-                size += file.write(chunk)
-        new.rename(self._store / content.hexdigest())
-        self._stored.add(content.hexdigest())
-        return content.hexdigest(), size
-
     def _put(self, record: FileRecord) -> _Noted:
         """Make a file with a content of the store, in place of any other file."""
         new = self._hidden / "new"
-        with open(self._store / record.sha256, "rb") as content, open(new, "wb") as file:
+        with self._store.open(record.sha256) as content, open(new, "wb") as file:
             os.fchmod(file.fileno(), 0o644)
             if self._uid is not None:
                 os.fchown(file.fileno(), self._uid, self._uid)

@@ -37,7 +37,6 @@ class FakeSandbox:
         self.sources: list[str] = []
         self.actors: list[Actor] = []
         self.files: dict[str, bytes] = {}
-        self._snapshots: dict[Snapshot, dict[str, bytes]] = {}
         self.closed = False
 
     def exec(self, source: str, limits: Limits, actor: Actor = Actor()) -> ExecResult:
@@ -75,16 +74,14 @@ class FakeSandbox:
     def snapshot(self) -> Snapshot:
         """Remember the files."""
         self._check_open()
-        snapshot = Snapshot(self.manifest())
-        self._snapshots[snapshot] = dict(self.files)
-        return snapshot
+        return Snapshot(self.manifest(), contents=dict(self.files))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Bring the files back."""
         self._check_open()
-        if snapshot not in self._snapshots:
-            raise ValueError("the snapshot is another sandbox's")
-        self.files = dict(self._snapshots[snapshot])
+        if not isinstance(snapshot.contents, dict):
+            raise ValueError("the snapshot is of another kind of sandbox")
+        self.files = dict(snapshot.contents)
 
     def close(self) -> None:
         """Empty the workspace and refuse everything from now on."""

@@ -22,6 +22,7 @@ from mappa_envs.sandbox.protocol import (
     Level,
     Limits,
     Sandbox,
+    Snapshot,
 )
 from mappa_envs.testing.expect import equal, refused
 from mappa_envs.testing.sandbox_programs import LIMITS
@@ -205,13 +206,34 @@ def a_full_workspace_is_as_before(sandbox: Sandbox) -> None:
 
 
 def workspaces_are_apart(factory: Callable[[], Sandbox]) -> None:
-    """A sandbox sees none of the files of another, and has no use for its snapshots."""
+    """A sandbox sees none of the files of another."""
     with closing(factory()) as one, closing(factory()) as other:
         one.exec("open('a', 'w').write('mine')", LIMITS)
         equal(other.exec("import os; print(os.listdir())", LIMITS).stdout, "[]\n", "the files")
         equal(other.manifest(), (), "the manifest")
-        snapshot = one.snapshot()
-        refused(ValueError, other.restore, snapshot)
+
+
+def a_snapshot_serves_another_sandbox(factory: Callable[[], Sandbox]) -> None:
+    """It brings all files there, also after its own sandbox is closed; then each goes its way."""
+    look = "print(open('a').read())"
+    with closing(factory()) as one, closing(factory()) as other:
+        one.exec("open('a', 'w').write('mine')", LIMITS, Actor("solver", 3))
+        snapshot, files = one.snapshot(), one.manifest()
+        other.exec("open('b', 'w').write('gone')", LIMITS)
+        other.restore(snapshot)
+        equal(other.manifest(), files, "the files in the other sandbox")
+        other.exec("open('a', 'a').write(' and more')", LIMITS)
+        equal(one.exec(look, LIMITS).stdout, "mine\n", "the file in its own sandbox")
+        one.close()
+        other.restore(snapshot)
+        equal(other.exec(look, LIMITS).stdout, "mine\n", "the file after its sandbox was closed")
+        equal(other.manifest(), files, "the files after their sandbox was closed")
+    refused(ValueError, _restored, factory, replace(snapshot, contents=None))
+
+
+def _restored(factory: Callable[[], Sandbox], snapshot: Snapshot) -> None:
+    with closing(factory()) as sandbox:
+        sandbox.restore(snapshot)
 
 
 def a_closed_sandbox_is_an_error(factory: Callable[[], Sandbox]) -> None:
@@ -244,5 +266,6 @@ CHECKS: tuple[Callable[[Sandbox], None], ...] = (
 )
 CHECKS_OF_TWO: tuple[Callable[[Callable[[], Sandbox]], None], ...] = (
     workspaces_are_apart,
+    a_snapshot_serves_another_sandbox,
     a_closed_sandbox_is_an_error,
 )

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
+import errno
 import os
+import pickle
 import resource
 import socket
 import stat
@@ -866,21 +869,65 @@ def test_restore_changes_an_author_without_touching_the_file(space: Workspace) -
     assert stamp(space.path / "x") == before
 
 
-def test_the_snapshot_of_another_workspace(space: Workspace, tmp_path: Path) -> None:
+@pytest.fixture
+def other(tmp_path: Path) -> Iterator[Workspace]:
     (tmp_path / "other").mkdir()
     other = Workspace(tmp_path / "other")
+    yield other
+    other.close()
+
+
+def test_the_snapshot_of_another_workspace(
+    space: Workspace, other: Workspace, tmp_path: Path
+) -> None:
     other.write_file("shared", b"abc")
-    other.write_file("theirs", b"xyz")
+    with action(other, "coder", 4):
+        (other.path / "data").mkdir()
+        (other.path / "data/theirs").write_bytes(b"xyz")
     space.write_file("shared", b"abc")
     space.write_file("mine", b"1")
-    before = space.manifest(), on_disk(space)
-    (tmp_path / "empty").mkdir()
-    empty = Workspace(tmp_path / "empty")
-    for snapshot in (other.snapshot(), empty.snapshot()):
-        with pytest.raises(ValueError, match="the snapshot is another sandbox's"):
-            space.restore(snapshot)
-    assert (space.manifest(), on_disk(space)) == before
+    snapshot = other.snapshot()
     other.close()
+    for _ in range(2):
+        space.restore(snapshot)
+        assert on_disk(space) == {"shared": b"abc", "data": None, "data/theirs": b"xyz"}
+        assert authors(space) == {"shared": (TASK_AUTHOR, -1), "data/theirs": ("coder", 4)}
+        with action(space, "solver", 5):
+            (space.path / "data/theirs").write_bytes(b"changed")
+    assert (tmp_path / "other.store").exists()
+    del snapshot
+    assert not (tmp_path / "other.store").exists()
+
+
+def test_contents_are_copied_where_no_link_can_be_made(
+    space: Workspace, other: Workspace, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_links(*_: object) -> None:
+        raise OSError(errno.EXDEV, "Invalid cross-device link")
+
+    monkeypatch.setattr(os, "link", no_links)
+    other.write_file("data", b"abc")
+    space.restore(other.snapshot())
+    assert on_disk(space) == {"data": b"abc"}
+
+
+def test_the_snapshot_of_another_kind_of_sandbox(space: Workspace) -> None:
+    space.write_file("mine", b"1")
+    before = space.manifest(), on_disk(space)
+    with pytest.raises(ValueError, match="the snapshot is of another kind of sandbox"):
+        space.restore(Snapshot((), contents={}))
+    assert (space.manifest(), on_disk(space)) == before
+
+
+def test_a_snapshot_is_copied_but_not_pickled(space: Workspace) -> None:
+    space.write_file("data", b"abc")
+    snapshot = copy.deepcopy(space.snapshot())
+    with action(space):
+        (space.path / "data").unlink()
+    space.restore(snapshot)
+    assert on_disk(space) == {"data": b"abc"}
+    with pytest.raises(TypeError, match="the contents of a workspace stay in this process"):
+        pickle.dumps(snapshot)
 
 
 def test_restore_drops_an_unfinished_action(space: Workspace, root: Path) -> None:
@@ -928,6 +975,7 @@ def test_close_deletes_whatever_is_there(root: Path, outside: Path) -> None:
         (space.path / name).chmod(0)
     space.close()
     assert not root.exists()
+    assert not root.with_name("root.store").exists()
     assert unharmed(outside)
     space.close()
 
@@ -957,7 +1005,7 @@ def test_files_are_given_to_the_programs_user(root: Path) -> None:
     assert owners() == dict.fromkeys((".", "a", "a/b", "a/b/data"), (uid, uid))
     for name, group, mode in (
         (".", uid, 0o710),
-        ("store", 0, 0o700),
+        ("../root.store", 0, 0o700),
         ("hidden", 0, 0o700),
         ("files", uid, 0o700),
     ):
