@@ -7,7 +7,7 @@ one, lays a table of overrides over it, and checks everything that can be checke
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -53,14 +53,18 @@ class Role(BaseModel):
 
     prompt: str
     """The first user message: a file of the scenario folder, read when the scenario loads."""
+    again: str = ""
+    """The user message of the role's later visits, a file too; `prompt` again when empty."""
     system: str = ""
     """The system message; none is sent when empty."""
     max_turns: int = Field(default=1, ge=1)
-    """Actions the role may take before it must hand off."""
+    """Actions the role may take on one visit before it must hand off."""
     tools: tuple[Literal["python"], ...] = Field(default=(), strict=False)
     """Tools whose calls are run for this role."""
     files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
     """Which files of the workspace its programs may read, and which of others' they may change."""
+    script: tuple[str, ...] = Field(default=(), strict=False)
+    """What the role says in a scripted play, action by action; fields as in its prompts."""
     rubric: dict[str, dict[str, float | int | str | bool]] = {}
     """Checks of the rubric coach by name, each with its `points` and parameters."""
 
@@ -83,6 +87,8 @@ class Scenario(BaseModel):
     name: str
     roles: dict[str, Role] = Field(min_length=1)
     """Seats in the order in which they act; the agent of role `solver` is `solver_0`."""
+    order: tuple[str, ...] = Field(default=(), strict=False)
+    """The roles' visits, e.g. `["pro", "con", "pro"]`; each role once, as listed, when empty."""
     tasks: str = "generated"
     """`"generated"`, or the path of a JSON or JSON-lines file of problems."""
     test_tasks: str | None = None
@@ -106,6 +112,17 @@ class Scenario(BaseModel):
         return roles
 
     @model_validator(mode="after")
+    def _order_visits_every_role(self) -> Scenario:
+        for name in self.order:
+            if name not in self.roles:
+                hint = did_you_mean(name, self.roles, "roles")
+                raise ValueError(f"order: there is no role {name!r}; {hint}")
+        for name in self.roles:
+            if self.order and name not in self.order:
+                raise ValueError(f"order: role {name!r} never acts; visit it, or delete the role")
+        return self
+
+    @model_validator(mode="after")
     def _test_file_needs_a_training_file(self) -> Scenario:
         if self.tasks == "generated" and self.test_tasks is not None:
             raise ValueError(
@@ -118,6 +135,11 @@ class Scenario(BaseModel):
     def agents(self) -> tuple[str, ...]:
         """The seats' agent ids in order, e.g. `("solver_0", "coder_0", "verifier_0")`."""
         return tuple(f"{role}_0" for role in self.roles)
+
+    @cached_property
+    def visits(self) -> tuple[str, ...]:
+        """The roles in the order in which they are visited, e.g. `("pro", "con", "pro")`."""
+        return self.order or tuple(self.roles)
 
 
 def scenario_folder(name: str) -> Path:
@@ -152,24 +174,33 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
     except ValidationError as error:
         place = f"{path}, with the tables laid over it" if overrides else str(path)
         raise ScenarioError(f"{place}: {_first_problem(error)}") from None
-    return scenario.model_copy(update={"roles": _with_prompts(folder, scenario.roles)})
+    return scenario.model_copy(update={"roles": _with_prompts(folder, scenario)})
 
 
-def visible_fields(roles: Mapping[str, Role], role: str) -> set[str]:
-    """Return the prompt fields that `role` may use: the problem and what earlier roles left."""
-    names = list(roles)
-    earlier = names[: names.index(role)]
-    return {"problem"} | {f"{name}.{kind}" for name in earlier for kind in ("message", "output")}
+def visible_fields(visits: Sequence[str], visit: int) -> set[str]:
+    """Return the prompt fields of a visit: the problem, the files, and what earlier visits left."""
+    earlier = set(visits[:visit])
+    return {"problem", "files"} | {f"{name}.{k}" for name in earlier for k in ("message", "output")}
 
 
-def _with_prompts(folder: Path, roles: Mapping[str, Role]) -> dict[str, Role]:
+def _with_prompts(folder: Path, scenario: Scenario) -> dict[str, Role]:
     read = {}
-    for name, role in roles.items():
-        path = folder / role.prompt
-        template = _read_text(path).strip()
-        check_template(template, visible_fields(roles, name), str(path))
-        read[name] = role.model_copy(update={"prompt": template})
+    for name, role in scenario.roles.items():
+        first, *later = (i for i, visited in enumerate(scenario.visits) if visited == name)
+        prompt = _template(folder / role.prompt, visible_fields(scenario.visits, first))
+        again = prompt
+        if role.again:
+            again = _template(
+                folder / role.again, visible_fields(scenario.visits, min(later, default=first))
+            )
+        read[name] = role.model_copy(update={"prompt": prompt, "again": again})
     return read
+
+
+def _template(path: Path, allowed: set[str]) -> str:
+    template = _read_text(path).strip()
+    check_template(template, allowed, str(path))
+    return template
 
 
 def _read_text(path: Path) -> str:

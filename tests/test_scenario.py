@@ -111,10 +111,13 @@ def test_a_scenario_cannot_be_changed(folder: Path) -> None:
         scenario.roles["writer"].max_turns = 2
 
 
-def test_roles_see_the_problem_and_what_earlier_roles_left(folder: Path) -> None:
-    roles = load_scenario(folder).roles
-    assert visible_fields(roles, "writer") == {"problem"}
-    assert visible_fields(roles, "reader") == {"problem", "writer.message", "writer.output"}
+def test_a_visit_sees_the_problem_the_files_and_what_earlier_visits_left() -> None:
+    visits = ("pro", "con", "pro")
+    everywhere = {"problem", "files"}
+    pro, con = {"pro.message", "pro.output"}, {"con.message", "con.output"}
+    assert visible_fields(visits, 0) == everywhere
+    assert visible_fields(visits, 1) == everywhere | pro
+    assert visible_fields(visits, 2) == everywhere | pro | con
 
 
 def test_mathchat_ships_with_the_package() -> None:
@@ -233,14 +236,14 @@ def test_an_unknown_prompt_field(folder: Path, field: str) -> None:
     (folder / "reader.md").write_text(f"{{{{ {field} }}}}", encoding="utf-8")
     assert refused(folder) == (
         f"{folder / 'reader.md'}: unknown field {{{{ {field} }}}}; "
-        "known here: problem, writer.message, writer.output"
+        "known here: files, problem, writer.message, writer.output"
     )
 
 
 def test_a_role_may_not_see_a_later_one(folder: Path) -> None:
     (folder / "writer.md").write_text("{{ reader.message }}", encoding="utf-8")
     assert refused(folder) == (
-        f"{folder / 'writer.md'}: unknown field {{{{ reader.message }}}}; known here: problem"
+        f"{folder / 'writer.md'}: unknown field {{{{ reader.message }}}}; known here: files, problem"
     )
 
 
