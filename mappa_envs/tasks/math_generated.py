@@ -10,6 +10,7 @@ for a number from 0 to 999 that is best computed with a program.
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import itertools
 import re
@@ -257,9 +258,15 @@ def make_congruences(draws: Draws) -> Problem:
 def make_digit_count(draws: Draws) -> Problem:
     """Ask how many integers have a given sum of digits."""
     bound, total = draws.between(200, 9999), draws.between(3, 24)
-    count = sum(1 for number in range(1, bound + 1) if sum(map(int, str(number))) == total)
+    count = _digit_sums().count(total, 1, bound + 1)
     prompt = f"How many positive integers up to {bound} have digits that add up to {total}?"
     return Problem(prompt, count)
+
+
+@functools.cache
+def _digit_sums() -> bytes:
+    """Return the sums of the digits of 0, 1, 2, ... 9999."""
+    return bytes(map(sum, itertools.product(range(10), repeat=4)))
 
 
 def make_divisible_by_any(draws: Draws) -> Problem:
