@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from mappa_envs.teams import ScriptedTeam
 from mappa_envs.testing.fakes import FakeSandbox, ScriptedCoach
-from mappa_envs.testing.play import Policy, ScriptedTeam, play
+from mappa_envs.testing.play import Policy, play
 from mappa_envs.testing.sandbox import SANDBOX_CHECKS, check_sandbox, run_sandbox_check
 
 __all__ = [

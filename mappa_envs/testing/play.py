@@ -1,4 +1,4 @@
-"""The plain PettingZoo loop, and a team that says what a test tells it."""
+"""The plain PettingZoo loop."""
 
 from __future__ import annotations
 
@@ -7,32 +7,11 @@ from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
+from mappa_envs.teams import ScriptedTeam
 from mappa_envs.types import Message
 
 Policy = Callable[[str, Mapping[str, tuple[Message, ...]]], str]
 """What acts for every agent: `policy(agent, observation)` returns the action."""
-
-
-class ScriptedTeam:
-    """A policy in which each agent says its own texts in order, whatever it sees.
-
-    >>> team = ScriptedTeam({"solver_0": ["2 + 3 = 5"], "coder_0": ["Nothing to run."]})
-    >>> team("solver_0", {"messages": ()})
-    '2 + 3 = 5'
-    """
-
-    def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
-        self._texts = {agent: list(own) for agent, own in texts.items()}
-
-    def __call__(self, agent: str, observation: Mapping[str, tuple[Message, ...]]) -> str:
-        """Return the agent's next text.
-
-        Raises:
-            LookupError: the script has no text left for the agent.
-        """
-        if not self._texts.get(agent):
-            raise LookupError(f"the script has no text left for {agent!r}; add one")
-        return self._texts[agent].pop(0)
 
 
 def play(
