@@ -3,7 +3,7 @@
     MappaEnvError
     ├── ScenarioError (ValueError)   a scenario folder or a make() table is wrong
     ├── TaskError (ValueError)       a task file or row is wrong, or a task id is unknown
-    ├── ActionError (TypeError)      the caller passed something that is no action
+    ├── ActionError (TypeError, ValueError)   no action that the agent may take now
     ├── SandboxError (RuntimeError)  the sandbox itself is dead or cannot start
     └── CoachError (RuntimeError)    the coach could not judge a turn
 
@@ -27,15 +27,24 @@ class MappaEnvError(Exception):
 
 
 class ScenarioError(MappaEnvError, ValueError):
-    """A scenario folder, or a table passed to `make`, does not describe a playable scenario."""
+    """A scenario folder, or a table passed to `make`, does not describe a playable scenario.
+
+    The message is the first problem; `problems` holds them all, one line each.
+    """
+
+    def __init__(self, *problems: str) -> None:
+        more = len(problems) - 1
+        rest = f" (and {more} more; `mappa scenario check` lists them)" if more else ""
+        super().__init__(f"{problems[0]}{rest}")
+        self.problems = problems
 
 
 class TaskError(MappaEnvError, ValueError):
     """A task source cannot be read, holds a malformed row, or lacks the task asked for."""
 
 
-class ActionError(MappaEnvError, TypeError):
-    """An action is not a `str` that UTF-8 can encode."""
+class ActionError(MappaEnvError, TypeError, ValueError):
+    """No action that may be taken now: no text, not None at a dead turn, or nobody is to act."""
 
 
 class SandboxError(MappaEnvError, RuntimeError):

@@ -1,16 +1,15 @@
 """Prompt templates: Markdown in which `{{ field }}` stands for what the role may see.
 
-A template's fields *are* the declaration of what its role sees: `problem`, and for each earlier
-role `<role>.message` (its last action) and `<role>.output` (its last tool output). Values are put
-in once and never looked at again, so a value that contains braces stays as it is.
+A template's fields *are* the declaration of what its role sees: `problem`, `files` (what is in the
+workspace, and who wrote it), and for each role that acted before `<role>.message` (its last action)
+and `<role>.output` (its last tool output). Values are put in once and never looked at again, so a
+value that contains braces stays as it is.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
-
-from mappa_envs.errors import ScenarioError
+from collections.abc import Collection, Mapping, Sequence
 
 _FIELD = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
@@ -20,16 +19,26 @@ def template_fields(template: str) -> tuple[str, ...]:
     return tuple(_FIELD.findall(template))
 
 
-def check_template(template: str, allowed: Collection[str], where: str) -> None:
-    """Refuse a template with a field outside `allowed`.
+def visible_fields(visits: Sequence[str], visit: int) -> set[str]:
+    """Return the prompt fields of a visit: the problem, the files, and what earlier visits left.
 
-    Raises:
-        ScenarioError: names the field, the template and the fields there are.
+    Args:
+        visits: The roles in the order in which they are visited.
+        visit: A position in `visits`.
     """
-    for field in template_fields(template):
-        if field not in allowed:
-            known = ", ".join(sorted(allowed))
-            raise ScenarioError(f"{where}: unknown field {{{{ {field} }}}}; known here: {known}")
+    return {"problem", "files"}.union(*map(role_fields, visits[:visit]))
+
+
+def role_fields(role: str) -> set[str]:
+    """Return the prompt fields that show what a role did."""
+    return {f"{role}.message", f"{role}.output"}
+
+
+def template_problems(template: str, allowed: Collection[str]) -> list[str]:
+    """Return what is wrong with a template: a line for each field outside `allowed`."""
+    unknown = dict.fromkeys(field for field in template_fields(template) if field not in allowed)
+    known = ", ".join(sorted(allowed))
+    return [f"unknown field {{{{ {field} }}}}; known here: {known}" for field in unknown]
 
 
 def render_template(template: str, values: Mapping[str, str]) -> str:

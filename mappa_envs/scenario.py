@@ -6,24 +6,27 @@ one, lays a table of overrides over it, and checks everything that can be checke
 
 from __future__ import annotations
 
+import os
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_validator,
-    model_validator,
 )
 from pydantic.dataclasses import dataclass as checked_dataclass
 
 from mappa_envs.errors import ScenarioError, did_you_mean
-from mappa_envs.prompts import check_template
+from mappa_envs.mistakes import table_mistakes
+from mappa_envs.prompt_files import PromptFiles, read_text
 from mappa_envs.sandbox.protocol import Access, Limits
 
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -42,8 +45,17 @@ class CheckedLimits(Limits):
     @classmethod
     def _is_a_number(cls, value: object) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float):
-            raise ValueError("Input should be a valid number")
+            raise ValueError(f"is {value!r:.80}; it should be a valid number")
         return value
+
+
+def _makes_an_agent_name(name: str) -> str:
+    if not (name.isascii() and name.isalpha() and name.islower()):
+        raise ValueError(f"role name {name!r} must be lower-case letters only")
+    return name
+
+
+RoleName = Annotated[str, AfterValidator(_makes_an_agent_name)]
 
 
 class Role(BaseModel):
@@ -64,7 +76,10 @@ class Role(BaseModel):
     files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
     """Which files of the workspace its programs may read, and which of others' they may change."""
     script: tuple[str, ...] = Field(default=(), strict=False)
-    """What the role says in a scripted play, action by action; fields as in its prompts."""
+    """What the role says in a scripted play, action by action.
+
+    Fields are those of its prompt, and its own message and output.
+    """
     rubric: dict[str, dict[str, float | int | str | bool]] = {}
     """Checks of the rubric coach by name, each with its `points` and parameters."""
 
@@ -85,7 +100,7 @@ class Scenario(BaseModel):
     model_config = _STRICT
 
     name: str
-    roles: dict[str, Role] = Field(min_length=1)
+    roles: dict[RoleName, Role] = Field(min_length=1)
     """Seats in the order in which they act; the agent of role `solver` is `solver_0`."""
     order: tuple[str, ...] = Field(default=(), strict=False)
     """The roles' visits, e.g. `["pro", "con", "pro"]`; each role once, as listed, when empty."""
@@ -103,38 +118,25 @@ class Scenario(BaseModel):
     limits: CheckedLimits = Field(default_factory=CheckedLimits)
     """Bounds on each run of agent code."""
 
-    @field_validator("roles")
+    @field_validator("test_tasks")
     @classmethod
-    def _role_names_make_agent_names(cls, roles: dict[str, Role]) -> dict[str, Role]:
-        for name in roles:
-            if not (name.isascii() and name.isalpha() and name.islower()):
-                raise ValueError(f"role name {name!r} must be lower-case letters only")
-        return roles
-
-    @model_validator(mode="after")
-    def _order_visits_every_role(self) -> Scenario:
-        for name in self.order:
-            if name not in self.roles:
-                hint = did_you_mean(name, self.roles, "roles")
-                raise ValueError(f"order: there is no role {name!r}; {hint}")
-        for name in self.roles:
-            if self.order and name not in self.order:
-                raise ValueError(f"order: role {name!r} never acts; visit it, or delete the role")
-        return self
-
-    @model_validator(mode="after")
-    def _test_file_needs_a_training_file(self) -> Scenario:
-        if self.tasks == "generated" and self.test_tasks is not None:
+    def _test_file_needs_a_training_file(
+        cls, value: str | None, info: ValidationInfo
+    ) -> str | None:
+        if value is not None and info.data.get("tasks") == "generated":
             raise ValueError(
-                "test_tasks is set while tasks is 'generated'; name a file in tasks too, or leave "
-                "test_tasks out"
+                "is set while tasks is 'generated'; name a file in tasks too, or leave it out"
             )
-        return self
+        return value
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
         """The seats' agent ids in order, e.g. `("solver_0", "coder_0", "verifier_0")`."""
         return tuple(f"{role}_0" for role in self.roles)
+
+    def role_of(self, agent: str) -> str:
+        """Return the role of an agent, e.g. `"solver"` of `"solver_0"`."""
+        return agent.removesuffix("_0")
 
     @cached_property
     def visits(self) -> tuple[str, ...]:
@@ -143,79 +145,65 @@ class Scenario(BaseModel):
 
 
 def scenario_folder(name: str) -> Path:
-    """Return the folder of a scenario that ships with the project.
+    """Return the folder of a scenario: one that ships with the project, or one at a path.
+
+    Args:
+        name: A shipped scenario's name, which wins, or the path of a folder.
 
     Raises:
         ScenarioError: there is no such scenario.
     """
     package = Path(__file__).parent
-    for root in (package / "scenarios", package.parent / "scenarios"):
-        if (root / name / "scenario.toml").is_file():
-            return root / name
-    raise ScenarioError(f"scenario {name!r} does not ship with this package")
+    shipped: dict[str, Path] = {}
+    for root in (package.parent / "scenarios", package / "scenarios"):
+        shipped |= {path.parent.name: path.parent for path in root.glob("*/scenario.toml")}
+    if name in shipped:
+        return shipped[name]
+    if Path(name).is_dir() or os.sep in name:
+        return Path(name)
+    hint = did_you_mean(name, sorted(shipped), "these ship")
+    raise ScenarioError(f"scenario {name!r} does not ship with this package; {hint}")
 
 
 def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> Scenario:
     """Read `folder/scenario.toml`, lay `overrides` over it, and check the result.
 
     Args:
-        folder: A scenario folder.
+        folder: A scenario folder. Task files that its own file names lie relative to it.
         overrides: Tables like those of the file, merged key by key, e.g.
             `{"tasks": "aime.json", "roles": {"coder": {"max_turns": 1}}}`.
 
     Raises:
         ScenarioError: a file is missing or unreadable, a key is unknown, a value is out of its
-            range, or a prompt uses a field its role may not see.
+            range, or a prompt or script uses a field its role may not see. Its `problems` name
+            every mistake.
     """
     path = folder / "scenario.toml"
-    table = _merge(_read_toml(path), overrides or {})
+    place = f"{path}, with the tables laid over it" if overrides else str(path)
+    table = _merge(_read_table(path), overrides or {})
+    prompts = PromptFiles(folder, place)
+    texts = _read_prompts(prompts, table)
+    problems = [f"{place}: {line}" for line in _order_mistakes(table)] + prompts.problems
     try:
         scenario = Scenario.model_validate(table)
     except ValidationError as error:
-        place = f"{path}, with the tables laid over it" if overrides else str(path)
-        raise ScenarioError(f"{place}: {_first_problem(error)}") from None
-    return scenario.model_copy(update={"roles": _with_prompts(folder, scenario)})
+        lines = table_mistakes(error, Scenario, table)
+        raise ScenarioError(*(f"{place}: {line}" for line in lines), *problems) from None
+    if problems:
+        raise ScenarioError(*problems)
+    roles = {n: role.model_copy(update=texts[n]) for n, role in scenario.roles.items()}
+    return scenario.model_copy(update={"roles": roles})
 
 
-def visible_fields(visits: Sequence[str], visit: int) -> set[str]:
-    """Return the prompt fields of a visit: the problem, the files, and what earlier visits left."""
-    earlier = set(visits[:visit])
-    return {"problem", "files"} | {f"{name}.{k}" for name in earlier for k in ("message", "output")}
-
-
-def _with_prompts(folder: Path, scenario: Scenario) -> dict[str, Role]:
-    read = {}
-    for name, role in scenario.roles.items():
-        first, *later = (i for i, visited in enumerate(scenario.visits) if visited == name)
-        prompt = _template(folder / role.prompt, visible_fields(scenario.visits, first))
-        again = prompt
-        if role.again:
-            again = _template(
-                folder / role.again, visible_fields(scenario.visits, min(later, default=first))
-            )
-        read[name] = role.model_copy(update={"prompt": prompt, "again": again})
-    return read
-
-
-def _template(path: Path, allowed: set[str]) -> str:
-    template = _read_text(path).strip()
-    check_template(template, allowed, str(path))
-    return template
-
-
-def _read_text(path: Path) -> str:
+def _read_table(path: Path) -> dict[str, Any]:
     try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise ScenarioError(f"{path}: cannot be read: {reason}") from None
-
-
-def _read_toml(path: Path) -> dict[str, Any]:
-    try:
-        return tomllib.loads(_read_text(path))
+        table = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
         raise ScenarioError(f"{path}: is not TOML: {error}") from None
+    for key in ("tasks", "test_tasks"):
+        if isinstance(table.get(key), str) and table[key] != "generated":
+            table[key] = str(path.parent / table[key])
+    return table
 
 
 def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,24 +214,31 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _first_problem(error: ValidationError) -> str:
-    """Say the first thing pydantic found in one line: where, what, the value, the fix."""
-    problem = error.errors()[0]
-    where = ".".join(str(part) for part in problem["loc"])
-    if problem["type"] in ("extra_forbidden", "unexpected_keyword_argument"):
-        *_, key = problem["loc"]
-        return f"unknown key {where!r}; {did_you_mean(key, _known_keys(problem['loc']))}"
-    if problem["type"] == "missing":
-        return f"key {where!r} is missing; add it"
-    said = problem["msg"].removeprefix("Value error, ").replace("valid tuple", "list")
-    return f"{where!r} is {problem['input']!r:.80}: {said}" if where else said
+def _read_prompts(files: PromptFiles, table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+    roles = _role_tables(table)
+    visits = _order(table) or tuple(roles)
+    return {name: files.read(name, role, visits) for name, role in roles.items()}
 
 
-def _known_keys(loc: tuple[int | str, ...]) -> list[str]:
-    """Return the keys of the table in which `loc` lies."""
-    tables: dict[str, list[str]] = {
-        "roles": list(Role.model_fields),
-        "generated": list(Generated.model_fields),
-        "limits": list(Limits.__dataclass_fields__),
-    }
-    return list(Scenario.model_fields) if len(loc) == 1 else tables.get(str(loc[0]), [])
+def _order_mistakes(table: Mapping[str, Any]) -> list[str]:
+    roles, order = _role_tables(table), _order(table)
+    unknown = [name for name in dict.fromkeys(order) if name not in roles]
+    idle = [name for name in roles if order and name not in order]
+    return [
+        *(f"order: there is no role {n!r}; {did_you_mean(n, roles, 'roles')}" for n in unknown),
+        *(f"order: role {n!r} never acts; visit it, or delete the role" for n in idle),
+    ]
+
+
+def _role_tables(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the roles' tables; what is no table is another check's to report."""
+    roles = table.get("roles")
+    pairs = roles.items() if isinstance(roles, Mapping) else ()
+    return {str(name): role for name, role in pairs if isinstance(role, Mapping)}
+
+
+def _order(table: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the visits that the table names; empty where it names none, or no list of names."""
+    order = table.get("order")
+    is_list = isinstance(order, list | tuple) and all(isinstance(name, str) for name in order)
+    return tuple(order) if order and is_list else ()

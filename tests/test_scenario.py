@@ -12,9 +12,14 @@ from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import MappaEnvError, ScenarioError
-from mappa_envs.prompts import check_template, render_template, template_fields
+from mappa_envs.prompts import (
+    render_template,
+    template_fields,
+    template_problems,
+    visible_fields,
+)
 from mappa_envs.sandbox import Limits
-from mappa_envs.scenario import scenario_folder, visible_fields
+from mappa_envs.scenario import scenario_folder
 from mappa_envs.testing import ScriptedCoach, play
 
 TOML = """
@@ -120,6 +125,34 @@ def test_a_visit_sees_the_problem_the_files_and_what_earlier_visits_left() -> No
     assert visible_fields(visits, 2) == everywhere | pro | con
 
 
+def test_later_visits_have_a_prompt_of_their_own(folder: Path) -> None:
+    visits = ["writer", "reader", "writer"]
+    (folder / "again.md").write_text("{{ reader.message }}, {{ writer.output }}?\n")
+    roles = {"writer": {"again": "again.md"}}
+    scenario = load_scenario(folder, {"order": visits, "roles": roles})
+    assert scenario.visits == ("writer", "reader", "writer")
+    assert scenario.agents == ("writer_0", "reader_0")
+    writer, reader = scenario.roles.values()
+    assert writer.again == "{{ reader.message }}, {{ writer.output }}?"
+    assert reader.again == reader.prompt == "{{problem}}: {{ writer.message }} {{  writer.output }}"
+    assert load_scenario(folder).visits == ("writer", "reader")
+    (folder / "again.md").write_text("{{ reader.code }}")
+    assert refused(folder, {"order": visits, "roles": roles}).startswith(
+        f"{folder / 'again.md'}: roles.writer.again: unknown field {{{{ reader.code }}}}; "
+        "known here: files, problem, reader.message, reader.output, writer.message, writer.output"
+    )
+
+
+def test_task_files_lie_beside_the_file_that_names_them(folder: Path) -> None:
+    text = TOML.replace(
+        "[roles.writer]", 'tasks = "a.json"\ntest_tasks = "/b.json"\n[roles.writer]'
+    )
+    (folder / "scenario.toml").write_text(text)
+    scenario = load_scenario(folder)
+    assert (scenario.tasks, scenario.test_tasks) == (str(folder / "a.json"), "/b.json")
+    assert load_scenario(folder, {"tasks": "c.json"}).tasks == "c.json"
+
+
 def test_mathchat_ships_with_the_package() -> None:
     scenario = load_scenario(scenario_folder("mathchat"))
     assert isinstance(scenario, Scenario)
@@ -146,37 +179,67 @@ def test_a_folder_plays(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"taks": "a.json"}, "unknown key 'taks'; did you mean 'tasks'?"),
+        ({"taks": "a.json"}, "taks: unknown key; did you mean 'tasks'?"),
         (
             {"roles": {"reader": {"max_turn": 2}}},
-            "unknown key 'roles.reader.max_turn'; did you mean 'max_turns'?",
+            "roles.reader.max_turn: unknown key; did you mean 'max_turns'?",
         ),
-        ({"limits": {"timeout": 3}}, "unknown key 'limits.timeout'; did you mean 'timeout_s'?"),
-        ({"generated": {"level": [1]}}, "unknown key 'generated.level'; did you mean 'levels'?"),
+        ({"limits": {"timeout": 3}}, "limits.timeout: unknown key; did you mean 'timeout_s'?"),
+        ({"generated": {"level": [1]}}, "generated.level: unknown key; did you mean 'levels'?"),
         (
             {"generated": {"zzz": 1}},
-            "unknown key 'generated.zzz'; known keys: levels, families",
+            "generated.zzz: unknown key; known keys: levels, families",
         ),
-        ({"name": 3}, "'name' is 3: Input should be a valid string"),
-        ({"outcome": "luck"}, "'outcome' is 'luck': Input should be 'math_answer'"),
-        ({"roles": {"reader": {"max_turns": 0}}}, "'roles.reader.max_turns' is 0: Input should be"),
+        ({"name": 3}, "name: is 3; it should be a valid string"),
+        ({"outcome": "luck"}, "outcome: is 'luck'; it should be 'math_answer'"),
+        ({"roles": {"reader": {"max_turns": 0}}}, "roles.reader.max_turns: is 0; it should be"),
         (
             {"roles": {"reader": {"tools": ["bash"]}}},
-            "'roles.reader.tools.0' is 'bash': Input should be 'python'",
+            "roles.reader.tools.0: is 'bash'; it should be 'python'",
         ),
-        ({"test_tasks": "x.json"}, "test_tasks is set while tasks is 'generated'"),
-        ({"limits": {"timeout_s": -1.0}}, "'limits' is "),
-        ({"limits": {"timeout_s": "soon"}}, "'limits.timeout_s' is 'soon': Input should be a"),
-        ({"roles": {"extra": {}}}, "key 'roles.extra.prompt' is missing; add it"),
-        ({"task_seed": True}, "'task_seed' is True: Input should be a valid integer"),
-        ({"task_seed": "7"}, "'task_seed' is '7': Input should be a valid integer"),
-        ({"strip_thinking": 1}, "'strip_thinking' is 1: Input should be a valid boolean"),
-        ({"roles": {"reader": {"max_turns": True}}}, "'roles.reader.max_turns' is True: Input"),
-        ({"generated": {"levels": [True]}}, "'generated.levels.0' is True: Input should be"),
-        ({"generated": {"levels": 1}}, "'generated.levels' is 1: Input should be a list"),
-        ({"limits": {"timeout_s": True}}, "'limits.timeout_s' is True: Input should be a valid"),
-        ({"limits": {"processes": True}}, "'limits.processes' is True: Input should be a valid"),
-        ({"limits": {"processes": "9"}}, "'limits.processes' is '9': Input should be a valid"),
+        (
+            {"roles": {"reader": {"files": {"raed": []}}}},
+            "roles.reader.files.raed: unknown key; did you mean 'read'?",
+        ),
+        (
+            {"roles": {"reader": {"files": {"zzz": []}}}},
+            "roles.reader.files.zzz: unknown key; known keys: read, write",
+        ),
+        (
+            {"roles": {"reader": {"rubric": {"one_box": {"points": [1]}}}}},
+            "roles.reader.rubric.one_box.points: is [1]; it should be a valid number or integer or "
+            "string or boolean",
+        ),
+        ({"roles": {"reader": 3}}, "roles.reader: is 3; it should be a table"),
+        ({"roles": 3}, "roles: is 3; it should be a table"),
+        ({"order": "reader"}, "order: is 'reader'; it should be a list"),
+        ({"order": ["reader", 3]}, "order.1: is 3; it should be a valid string"),
+        (
+            {"order": ["writer", "reder", "reader"]},
+            "order: there is no role 'reder'; did you mean 'reader'?",
+        ),
+        (
+            {"order": ["writer"]},
+            "order: role 'reader' never acts; visit it, or delete the role",
+        ),
+        (
+            {"roles": {"reader": {"script": ["{{ problem }}", "{{ reader.output }} {{ code }}"]}}},
+            "roles.reader.script.1: unknown field {{ code }}; known here: files, problem, "
+            "reader.message, reader.output, writer.message, writer.output",
+        ),
+        ({"test_tasks": "x.json"}, "test_tasks: is set while tasks is 'generated'"),
+        ({"limits": {"timeout_s": -1.0}}, "limits: timeout_s is -1.0; a limit is a number above 0"),
+        ({"limits": {"timeout_s": "soon"}}, "limits.timeout_s: is 'soon'; it should be a"),
+        ({"roles": {"extra": {}}}, "roles.extra.prompt: is missing; add it"),
+        ({"task_seed": True}, "task_seed: is True; it should be a valid integer"),
+        ({"task_seed": "7"}, "task_seed: is '7'; it should be a valid integer"),
+        ({"strip_thinking": 1}, "strip_thinking: is 1; it should be a valid boolean"),
+        ({"roles": {"reader": {"max_turns": True}}}, "roles.reader.max_turns: is True; it should"),
+        ({"generated": {"levels": [True]}}, "generated.levels.0: is True; it should be"),
+        ({"generated": {"levels": 1}}, "generated.levels: is 1; it should be a list"),
+        ({"limits": {"timeout_s": True}}, "limits.timeout_s: is True; it should be a valid"),
+        ({"limits": {"processes": True}}, "limits.processes: is True; it should be a valid"),
+        ({"limits": {"processes": "9"}}, "limits.processes: is '9'; it should be a valid"),
     ],
 )
 def test_a_wrong_key_or_value(folder: Path, overrides: Any, words: str) -> None:
@@ -185,23 +248,70 @@ def test_a_wrong_key_or_value(folder: Path, overrides: Any, words: str) -> None:
     assert message.startswith(f"{where}: {words}")
 
 
+def test_every_mistake_has_its_line(folder: Path) -> None:
+    (folder / "scenario.toml").write_text(
+        """
+name = "pair"
+outcome = "luck"
+taks = "a.json"
+order = ["writer", "reeder"]
+[limits]
+timeout = 3
+[roles.writer]
+prompt = "writer.md"
+max_turns = 0
+script = ["{{ reader.output }}"]
+files = { reed = [] }
+[roles.reader]
+prompt = "missing.md"
+again = "reader.md"
+"""
+    )
+    (folder / "writer.md").write_text("{{ reader.message }} {{ answer }}")
+    with pytest.raises(ScenarioError) as caught:
+        load_scenario(folder)
+    file = folder / "scenario.toml"
+    assert sorted(caught.value.problems) == sorted(
+        [
+            f"{file}: outcome: is 'luck'; it should be 'math_answer'",
+            f"{file}: taks: unknown key; did you mean 'tasks'?",
+            f"{file}: limits.timeout: unknown key; did you mean 'timeout_s'?",
+            f"{file}: roles.writer.max_turns: is 0; it should be greater than or equal to 1",
+            f"{file}: roles.writer.files.reed: unknown key; did you mean 'read'?",
+            f"{file}: order: there is no role 'reeder'; did you mean 'reader'?",
+            f"{file}: order: role 'reader' never acts; visit it, or delete the role",
+            f"{file}: roles.writer.script.0: unknown field {{{{ reader.output }}}}; "
+            "known here: files, problem, writer.message, writer.output",
+            f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ reader.message }}}}; "
+            "known here: files, problem",
+            f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ answer }}}}; "
+            "known here: files, problem",
+            f"{file}: roles.reader.prompt: {folder / 'missing.md'}: cannot be read: "
+            "No such file or directory",
+        ]
+    )
+    first = caught.value.problems[0]
+    assert str(caught.value) == f"{first} (and 10 more; `mappa scenario check` lists them)"
+
+
 @pytest.mark.parametrize("name", ["Reader", "reader_two", "reader2", "", "lesér"])
 def test_a_role_name_that_makes_no_agent_name(folder: Path, name: str) -> None:
     text = TOML.replace("[roles.reader]", f'[roles."{name}"]')
     (folder / "scenario.toml").write_text(text, encoding="utf-8")
     message = refused(folder)
-    assert message.startswith(f"{folder / 'scenario.toml'}: 'roles' is ")
-    assert message.endswith(f"role name {name!r} must be lower-case letters only")
+    place = f"{folder / 'scenario.toml'}: roles.{name}"
+    assert message == f"{place}: role name {name!r} must be lower-case letters only"
 
 
 def test_a_scenario_without_roles(folder: Path) -> None:
     (folder / "scenario.toml").write_text('name = "none"\noutcome = "math_answer"\nroles = {}')
-    assert "'roles' is {}: Dictionary should have at least 1 item" in refused(folder)
+    assert "roles: is {}; it should have at least 1 item" in refused(folder)
 
 
 def test_a_missing_key(folder: Path) -> None:
-    (folder / "scenario.toml").write_text('name = "pair"', encoding="utf-8")
-    assert refused(folder) == f"{folder / 'scenario.toml'}: key 'roles' is missing; add it"
+    text = TOML.replace('outcome = "math_answer"', "")
+    (folder / "scenario.toml").write_text(text, encoding="utf-8")
+    assert refused(folder) == f"{folder / 'scenario.toml'}: outcome: is missing; add it"
 
 
 def test_a_missing_folder(tmp_path: Path) -> None:
@@ -225,8 +335,10 @@ def test_what_is_not_utf8(folder: Path) -> None:
 
 def test_a_missing_prompt_file(folder: Path) -> None:
     (folder / "reader.md").unlink()
-    path = folder / "reader.md"
-    assert refused(folder) == f"{path}: cannot be read: No such file or directory"
+    assert refused(folder) == (
+        f"{folder / 'scenario.toml'}: roles.reader.prompt: {folder / 'reader.md'}: "
+        "cannot be read: No such file or directory"
+    )
 
 
 @pytest.mark.parametrize(
@@ -235,7 +347,7 @@ def test_a_missing_prompt_file(folder: Path) -> None:
 def test_an_unknown_prompt_field(folder: Path, field: str) -> None:
     (folder / "reader.md").write_text(f"{{{{ {field} }}}}", encoding="utf-8")
     assert refused(folder) == (
-        f"{folder / 'reader.md'}: unknown field {{{{ {field} }}}}; "
+        f"{folder / 'reader.md'}: roles.reader.prompt: unknown field {{{{ {field} }}}}; "
         "known here: files, problem, writer.message, writer.output"
     )
 
@@ -243,7 +355,8 @@ def test_an_unknown_prompt_field(folder: Path, field: str) -> None:
 def test_a_role_may_not_see_a_later_one(folder: Path) -> None:
     (folder / "writer.md").write_text("{{ reader.message }}", encoding="utf-8")
     assert refused(folder) == (
-        f"{folder / 'writer.md'}: unknown field {{{{ reader.message }}}}; known here: files, problem"
+        f"{folder / 'writer.md'}: roles.writer.prompt: "
+        "unknown field {{ reader.message }}; known here: files, problem"
     )
 
 
@@ -320,7 +433,7 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
         ({"sandbox": {"preload": "numpy"}}, "sandbox.preload is 'numpy'; give a list of modules"),
         ({"sandbox": {"preload": ["a b"]}}, r"sandbox.preload is \['a b'\]; give a list of mod"),
         ({"sandbox": {"preload": [1]}}, r"sandbox.preload is \[1\]; give a list of modules"),
-        ({"scenario": {"taks": 1}}, "laid over it: unknown key 'taks'; did you mean 'tasks'?"),
+        ({"scenario": {"taks": 1}}, "laid over it: taks: unknown key; did you mean 'tasks'?"),
         ({"scenario": "x"}, "scenario is 'x'; give a table"),
         ({"coach": "rubric"}, "coach is 'rubric'; give a table"),
         ({"coach": {"process_weight": -1}}, "coach.process_weight is -1; give a number from 0"),
@@ -333,8 +446,23 @@ def test_a_wrong_table_of_make(tables: Any, words: str) -> None:
 
 
 def test_an_unknown_scenario() -> None:
-    with pytest.raises(ScenarioError, match="'chess' does not ship with this package"):
+    with pytest.raises(ScenarioError, match="'chess' does not ship with this package; these ship"):
         make_pipeline("chess")
+    with pytest.raises(ScenarioError, match=r"'mathchatt' does not .*; did you mean 'mathchat'"):
+        make_pipeline("mathchatt")
+
+
+def test_a_shipped_name_wins_over_a_folder_of_that_name(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shipped = scenario_folder("mathchat")
+    assert shipped.is_absolute()
+    monkeypatch.chdir(folder.parent)
+    assert scenario_folder(folder.name) == Path(folder.name)
+    folder.rename(folder.parent / "mathchat")
+    assert scenario_folder("mathchat") == shipped
+    assert scenario_folder("./mathchat") == Path("mathchat")
+    assert scenario_folder("no/such") == Path("no/such")
 
 
 def test_errors_of_the_user_have_one_base() -> None:
@@ -371,7 +499,9 @@ def test_templates() -> None:
     assert render_template(template, values) == "{{ b.c }}\\1 {{ a }} {{ b.c }} { a } {{x}"
 
 
-def test_a_template_with_fields_it_may_use() -> None:
-    check_template("no fields, {one} brace, {{ a }}", {"a"}, "here")
-    with pytest.raises(ScenarioError, match=r"^here: unknown field \{\{ b \}\}; known here: a$"):
-        check_template("{{ b }}", {"a"}, "here")
+def test_each_unknown_field_of_a_template_is_a_problem() -> None:
+    assert template_problems("no fields, {one} brace, {{ a }}", {"a", "b"}) == []
+    assert template_problems("{{ c }} {{ a }} {{ d }} {{ c }}", {"b", "a"}) == [
+        "unknown field {{ c }}; known here: a, b",
+        "unknown field {{ d }}; known here: a, b",
+    ]
