@@ -10,9 +10,18 @@ Importing this package registers `mappa/MathChat-v0`:
 
 from __future__ import annotations
 
-from mappa_envs.registry import make_mathchat, make_pipeline, register
+from mappa_envs.registration import register
+from mappa_envs.registry import make_mathchat, make_parallel, make_pipeline, make_seat
 from mappa_envs.scenario import Scenario, load_scenario
 
-__all__ = ["Scenario", "load_scenario", "make_mathchat", "make_pipeline", "register"]
+__all__ = [
+    "Scenario",
+    "load_scenario",
+    "make_mathchat",
+    "make_parallel",
+    "make_pipeline",
+    "make_seat",
+    "register",
+]
 
 register()

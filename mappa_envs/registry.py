@@ -1,14 +1,14 @@
-"""Builds environments from plain tables, and puts them into PettingZoo's registry."""
+"""Builds environments from plain tables, in each of the interfaces they have."""
 
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import pettingzoo  # type: ignore[import-untyped]
-from pettingzoo import AECEnv
+from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.protocol import Coach
@@ -25,6 +25,9 @@ from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
 from mappa_envs.tasks.math_files import FileMath
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.tasks.source import TaskSource
+from mappa_envs.testing.play import Policy
+from mappa_envs.views.parallel import TurnBasedParallelEnv
+from mappa_envs.views.seat import SeatEnv
 
 
 @functools.cache
@@ -60,7 +63,7 @@ def make_pipeline(
     """Build the environment that plays a scenario folder.
 
     Args:
-        folder: A scenario folder, or the name of one that ships with the project.
+        folder: A scenario folder; a text without a slash names one that ships with the project.
         scenario: Tables laid over the folder's `scenario.toml`, e.g. `{"tasks": "aime.json"}`.
         coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`) and
             optionally `process_weight`, `outcome_weight` and `credit`.
@@ -76,8 +79,7 @@ def make_pipeline(
     for name, table in (("scenario", scenario), ("sandbox", sandbox)):
         if not isinstance(table, Mapping | None):
             raise ScenarioError(f"{name} is {table!r:.80}; give a table")
-    where = scenario_folder(folder) if isinstance(folder, str) else folder
-    loaded = load_scenario(where, scenario)
+    loaded = load_scenario(_scenario_folder(folder), scenario)
     env = PipelineEnv(
         loaded,
         tasks=task_source(loaded),
@@ -92,6 +94,36 @@ def make_pipeline(
     if not isinstance(coach, Mapping):
         return CoachWrapper(env, coach)
     return _coached(env, dict(coach))
+
+
+def make_parallel(folder: Path | str, **tables: Any) -> TurnBasedParallelEnv:
+    """Build the parallel view of a scenario; the arguments are those of `make_pipeline`."""
+    return TurnBasedParallelEnv(make_pipeline(folder, **tables))
+
+
+def make_seat(
+    folder: Path | str,
+    *,
+    seat: str | None = None,
+    teammates: Policy | Mapping[str, Policy] | None = None,
+    **tables: Any,
+) -> SeatEnv:
+    """Build the environment of one seat of a scenario's team.
+
+    Args:
+        folder: As of `make_pipeline`.
+        seat: The agent to play, e.g. `"verifier_0"`; it must be given.
+        teammates: Who plays the other seats, as of `SeatEnv`; their scripts if it is None.
+        tables: The other arguments of `make_pipeline`.
+
+    Raises:
+        ScenarioError: there is no such seat or teammate, or a table has an unknown key or value.
+        TaskError: the task files cannot be read.
+    """
+    env = make_pipeline(folder, **tables)
+    if seat is None:
+        raise ScenarioError(f"no seat is given; add seat=..., one of {env.possible_agents}")
+    return SeatEnv(env, seat, teammates)
 
 
 def make_mathchat(**tables: Any) -> AECEnv[str, Any, str]:
@@ -115,9 +147,10 @@ def task_source(scenario: Scenario) -> TaskSource:
     return FileMath(Path(scenario.tasks), test, seed=scenario.task_seed)
 
 
-def register() -> None:
-    """Put the environments that ship here into PettingZoo's registry."""
-    pettingzoo.register("aec", "mappa/MathChat-v0", "mappa_envs.registry:make_mathchat")
+def _scenario_folder(folder: Path | str) -> Path:
+    if isinstance(folder, str) and os.sep not in folder:
+        return scenario_folder(folder)
+    return Path(folder)
 
 
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
