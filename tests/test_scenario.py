@@ -391,6 +391,22 @@ def test_a_wrong_rubric(folder: Path, rubric: Any, words: str) -> None:
     assert refused(folder, {"roles": {"writer": {"rubric": rubric}}}).startswith(words)
 
 
+def test_every_mistake_of_a_rubric_has_its_line(folder: Path) -> None:
+    rubric = {"concise": {"points": 0, "max_words": "few"}, "one_bx": {"points": 1}}
+    reader = {"one_box": {"points": -1}}
+    scenario = load_scenario(
+        folder, {"roles": {"writer": {"rubric": rubric}, "reader": {"rubric": reader}}}
+    )
+    with pytest.raises(ScenarioError) as caught:
+        RubricCoach(scenario)
+    assert caught.value.problems == (
+        "roles.writer.rubric.concise: points is 0; give a positive number",
+        "roles.writer.rubric.concise: max_words is 'few'; it must be of type int",
+        "roles.writer.rubric.one_bx: unknown check; did you mean 'one_box'?",
+        "roles.reader.rubric.one_box: points is -1; give a positive number",
+    )
+
+
 def test_a_parameter_that_a_check_needs(folder: Path) -> None:
     text = TOML.replace(", max_words = 5", "")
     (folder / "scenario.toml").write_text(text, encoding="utf-8")

@@ -14,7 +14,7 @@ from typing import Any
 
 from mappa_envs.coach.checks import CHECKS, Check, Verdict
 from mappa_envs.coach.protocol import CoachContext
-from mappa_envs.errors import CoachError, ScenarioError
+from mappa_envs.errors import CoachError, ScenarioError, did_you_mean
 from mappa_envs.scenario import Scenario
 from mappa_envs.types import Assessment, Turn
 
@@ -45,16 +45,17 @@ class RubricCoach:
             ScenarioError: a role has no rubric, or a rubric names an unknown check, gives it the
                 wrong parameters, or no positive points.
         """
+        problems = [
+            line
+            for name, role in scenario.roles.items()
+            for line in rubric_problems(name, role.rubric) or _missing(scenario, name)
+        ]
+        if problems:
+            raise ScenarioError(*problems)
         self._rubrics = {
-            name: [_criterion(name, check, dict(table)) for check, table in role.rubric.items()]
+            name: [_criterion(check, table) for check, table in role.rubric.items()]
             for name, role in scenario.roles.items()
         }
-        for name, rubric in self._rubrics.items():
-            if not rubric:
-                raise ScenarioError(
-                    f"scenario {scenario.name!r}: role {name!r} has no rubric; add a table "
-                    f"roles.{name}.rubric with checks among: {', '.join(CHECKS)}"
-                )
 
     def assess(self, turn: Turn, context: CoachContext) -> Assessment:
         """Score a turn by the rubric of its role.
@@ -73,26 +74,50 @@ class RubricCoach:
         )
 
 
-def _criterion(role: str, name: str, table: dict[str, Any]) -> Criterion:
+def rubric_problems(role: str, rubric: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return what is wrong with a role's rubric, a line for each mistake."""
+    return [line for name, table in rubric.items() for line in _problems(role, name, table)]
+
+
+def _problems(role: str, name: str, table: Mapping[str, Any]) -> list[str]:
     where = f"roles.{role}.rubric.{name}"
-    check = CHECKS.get(name)
-    if check is None:
-        raise ScenarioError(f"{where}: unknown check; known: {', '.join(CHECKS)}")
-    points = table.pop("points", None)
+    if name not in CHECKS:
+        return [f"{where}: unknown check; {did_you_mean(name, CHECKS, 'known')}"]
+    problems = []
+    points = table.get("points")
     if not isinstance(points, int | float) or isinstance(points, bool) or not 0 < points < 1e6:
-        raise ScenarioError(f"{where}: points is {points!r}; give a positive number")
-    parameters = list(inspect.signature(check, eval_str=True).parameters.values())[2:]
-    wanted = {parameter.name: parameter.annotation for parameter in parameters}
-    if set(table) != set(wanted):
-        raise ScenarioError(
-            f"{where}: parameters are {sorted(table)}; this check takes {sorted(wanted)}"
+        problems.append(f"{where}: points is {points!r}; give a positive number")
+    wanted, given = _parameters(CHECKS[name]), set(table) - {"points"}
+    if given != set(wanted):
+        problems.append(
+            f"{where}: parameters are {sorted(given)}; this check takes {sorted(wanted)}"
         )
-    for key, value in table.items():
-        if type(value) is not wanted[key]:
-            raise ScenarioError(
-                f"{where}: {key} is {value!r}; it must be of type {wanted[key].__name__}"
+    for key in sorted(given & set(wanted)):
+        if type(table[key]) is not wanted[key]:
+            problems.append(
+                f"{where}: {key} is {table[key]!r}; it must be of type {wanted[key].__name__}"
             )
-    return Criterion(name, check, float(points), table)
+    return problems
+
+
+def _missing(scenario: Scenario, role: str) -> list[str]:
+    if scenario.roles[role].rubric:
+        return []
+    return [
+        f"scenario {scenario.name!r}: role {role!r} has no rubric; add a table "
+        f"roles.{role}.rubric with checks among: {', '.join(CHECKS)}"
+    ]
+
+
+def _parameters(check: Check) -> dict[str, type]:
+    """Return the types of a check's own parameters, those after the turn and the context."""
+    own = list(inspect.signature(check, eval_str=True).parameters.values())[2:]
+    return {parameter.name: parameter.annotation for parameter in own}
+
+
+def _criterion(name: str, table: Mapping[str, Any]) -> Criterion:
+    parameters = {key: value for key, value in table.items() if key != "points"}
+    return Criterion(name, CHECKS[name], float(table["points"]), parameters)
 
 
 def _line(criterion: Criterion, verdict: Verdict) -> str:
