@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from mappa_envs.sandbox.protocol import Access, FileRecord
 from mappa_envs.types import ToolResult
 
 NO_PROGRAM = "[no program was run]"
+NO_FILES = "[no files]"
 LAST_TURN = "That was your last action; your work is handed on."
 SANDBOX_DIED = "[the sandbox failed; the episode ends here]"
 
@@ -22,3 +24,10 @@ def feedback(results: tuple[ToolResult, ...], hands_off: bool) -> str | None:
         return None
     output = f"Output of your program:\n{joined_output(results)}"
     return f"{output}\n{LAST_TURN}" if hands_off else output
+
+
+def listed_files(files: tuple[FileRecord, ...], access: Access) -> str:
+    """Return what a role is told of the files it may read: name, size and author, line by line."""
+    shown = [file for file in files if access.may_read(file.path)]
+    lines = [f"{file.path} ({file.size} bytes, by {file.author})" for file in shown]
+    return "\n".join(lines) or NO_FILES

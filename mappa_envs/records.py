@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from mappa_envs.types import Outcome, Task, Turn
+from mappa_envs.episode import Episode
+from mappa_envs.types import LedgerEntry, ToolResult, Turn
+
+
+def agent_info(episode: Episode, agent: str) -> dict[str, Any]:
+    """Return what an environment tells of an agent besides its observation, as plain data."""
+    task = {**episode.task.metadata, "id": episode.task.id, "split": episode.task.split}
+    info: dict[str, Any] = {"role": episode.scenario.role_of(agent), "task": task}
+    if episode.end_reason is not None:
+        info["end_reason"] = episode.end_reason
+        info["turns"] = [turn_record(turn) for turn in episode.own(agent)]
+        info["outcome"] = outcome_record(episode)
+    return info
 
 
 def turn_record(turn: Turn) -> dict[str, Any]:
@@ -33,12 +45,69 @@ def turn_record(turn: Turn) -> dict[str, Any]:
     }
 
 
-def render_transcript(task: Task, turns: Sequence[Turn], outcome: Outcome | None) -> str:
-    """Return an episode as a readable conversation."""
-    lines = [f"task {task.id}: {task.prompt}"]
-    for turn in turns:
-        lines += ["", f"--- {turn.agent}, action {turn.index + 1}", turn.action]
-        lines += [f"[output]\n{result.output}" for result in turn.tool_results]
-    if outcome is not None:
+def outcome_record(episode: Episode) -> dict[str, Any] | None:
+    """Return an episode's outcome, with the accepted answers, as JSON-ready data."""
+    if episode.outcome is None:
+        return None
+    return {**asdict(episode.outcome), "accepted": list(episode.task.answers)}
+
+
+def show(episode: Episode, entries: Sequence[LedgerEntry], render_mode: str | None) -> str | None:
+    """Return an episode as a conversation, or print it where `render_mode` is `"human"`.
+
+    Args:
+        episode: What is shown.
+        entries: The coach's ledger; empty without a coach.
+        render_mode: Of the environment.
+    """
+    transcript = render_transcript(episode, entries)
+    if render_mode != "human":
+        return transcript
+    from rich import print as rich_print
+    from rich.text import Text
+
+    rich_print(Text(printable(transcript)))
+    return None
+
+
+def render_transcript(episode: Episode, entries: Sequence[LedgerEntry] = ()) -> str:
+    """Return an episode as a readable conversation: actions, output, files, scores, outcome."""
+    judged = {entry.step: entry for entry in entries}
+    lines = [f"task {episode.task.id}: {episode.task.prompt}"]
+    for turn in episode.turns:
+        lines += ["", *turn_lines(turn, judged.get(turn.step))]
+    if (outcome := episode.outcome) is not None:
         lines += ["", f"=== outcome {outcome.score:g} ({outcome.verdict}): {outcome.reason}"]
+    elif episode.end_reason is not None:
+        lines += ["", f"=== ended: {episode.end_reason}"]
     return "\n".join(lines)
+
+
+def turn_lines(turn: Turn, entry: LedgerEntry | None = None) -> Iterator[str]:
+    """Yield one action as lines for people, with its score if there is one."""
+    yield f"--- {turn.agent}, action {turn.index + 1}"
+    yield turn.action
+    for result in turn.tool_results:
+        yield f"[output]\n{result.output}"
+        yield from _file_lines(result)
+    if entry is not None:
+        score = entry.status if entry.score is None else f"score {entry.score:.4g} of 10"
+        yield f"[{score}] {entry.rationale}".rstrip()
+
+
+def printable(text: str) -> str:
+    """Return a text without the control characters that would command a terminal."""
+    return text.translate(_TERMINAL_COMMANDS)
+
+
+def _file_lines(result: ToolResult) -> Iterator[str]:
+    for kind in ("created", "changed", "deleted"):
+        if paths := getattr(result.files, kind):
+            yield f"[{kind}] {', '.join(paths)}"
+
+
+_TERMINAL_COMMANDS: Mapping[int, str] = {
+    code: "\N{REPLACEMENT CHARACTER}"
+    for code in (*range(32), *range(127, 160))
+    if chr(code) not in "\n\t"
+}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 from dataclasses import dataclass, field, fields
+from fnmatch import fnmatchcase
 from typing import Literal, Protocol, runtime_checkable
 
 Level = Literal["docker", "namespace", "landlock", "process"]
@@ -66,6 +67,14 @@ class Access:
                 raise ValueError(
                     f"{name} is {patterns!r:.80}; give a tuple of patterns, e.g. ('*.csv',)"
                 )
+
+    def may_read(self, path: str) -> bool:
+        """Whether a file is there for the action."""
+        return any(fnmatchcase(path, pattern) for pattern in self.read)
+
+    def may_change(self, path: str) -> bool:
+        """Whether a file of another author may be changed or deleted."""
+        return any(fnmatchcase(path, pattern) for pattern in self.write)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final
 
@@ -113,7 +112,7 @@ class Workspace:
             raise RuntimeError("an action has begun already; call finish() or restore() first")
         self._began_ns = time.time_ns()
         for path in self._files:
-            if not _matches(path, actor.access.read):
+            if not actor.access.may_read(path):
                 hidden = self._hidden / str(len(self._aside))
                 parts = split(path)
                 with tree.folder_of(self.path, parts) as folder:
@@ -276,7 +275,7 @@ class Workspace:
 
     def _may_change(self, path: str, actor: Actor) -> bool:
         author = self._files[path].record.author
-        return author == actor.agent or _matches(path, actor.access.write)
+        return author == actor.agent or actor.access.may_change(path)
 
     def _is_noted(self, path: str, status: os.stat_result) -> bool:
         """Whether a file is certain to have the content that was noted for it.
@@ -331,7 +330,3 @@ class Workspace:
 def _stamp(status: os.stat_result) -> _Stamp:
     """Return what no program can change a file without changing."""
     return status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
-
-
-def _matches(path: str, patterns: Iterable[str]) -> bool:
-    return any(fnmatchcase(path, pattern) for pattern in patterns)

@@ -5,8 +5,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from typing import Protocol, get_args
+from collections.abc import Collection, Mapping
+from typing import Any, Protocol, get_args
 
 import numpy as np
 
@@ -46,6 +46,30 @@ class TaskSource(Protocol):
             TaskError: no task has that id.
         """
         ...
+
+
+def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[str, Any]) -> Task:
+    """Return the task that the options of a `reset` ask for, or draw one of their split.
+
+    Args:
+        source: Where tasks come from.
+        rng: Draws an index where the options name no task.
+        options: May hold `split`, by default `"train"`, and `task`, an id or an index.
+
+    Raises:
+        TaskError: there is no such split or task.
+    """
+    split: Split = options.get("split", "train")
+    if split not in SPLITS:
+        raise TaskError(f"options: split is {split!r:.80}; it must be 'train' or 'test'")
+    wanted = options.get("task")
+    if isinstance(wanted, str):
+        return source.find(wanted)
+    if wanted is None:
+        wanted = rng.integers(source.size(split) or 1 << 31)
+    if not is_index(wanted):
+        raise TaskError(f"options: task is {wanted!r:.80}; it must be an id or an index from 0")
+    return source.get(split, int(wanted))
 
 
 def is_index(value: object) -> bool:
