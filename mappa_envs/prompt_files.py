@@ -49,19 +49,27 @@ class PromptFiles:
             role: The role's table, unchecked.
             visits: The roles in the order in which they are visited.
         """
-        never = len(visits)
-        first, later, *_ = [*(i for i, v in enumerate(visits) if v == name), never, never]
-        at_first = visible_fields(visits, first)
-        prompt = self._template(f"roles.{name}.prompt", role.get("prompt"), at_first)
-        again = prompt
+        seen = [visible_fields(visits, i) for i, visited in enumerate(visits) if visited == name]
+        seen = seen or [visible_fields(visits, len(visits))]
+        texts = {"prompt": self._template(f"roles.{name}.prompt", role.get("prompt"), seen[0])}
+        texts["again"] = texts["prompt"]
         if role.get("again"):
-            later_on = visible_fields(visits, later)
-            again = self._template(f"roles.{name}.again", role["again"], later_on)
-        script = role.get("script")
+            later = visible_fields(visits, len(visits)) if len(seen) == 1 else seen[1]
+            texts["again"] = self._template(f"roles.{name}.again", role["again"], later)
+        self._check_script(name, role, seen)
+        return texts
+
+    def _check_script(
+        self, name: str, role: Mapping[str, Any], seen: Sequence[Collection[str]]
+    ) -> None:
+        """Check each text against what is there on the earliest visit on which it can be said."""
+        script, turns = role.get("script"), role.get("max_turns", 1)
+        turns = turns if isinstance(turns, int) and turns > 0 else 1
         for number, text in enumerate(script if isinstance(script, list | tuple) else ()):
+            own = role_fields(name) if number else set()
+            visit = min(number // turns, len(seen) - 1)
             where = f"{self._place}: roles.{name}.script.{number}"
-            self._check(where, text, at_first | role_fields(name))
-        return {"prompt": prompt, "again": again}
+            self._check(where, text, own.union(seen[visit]))
 
     def _template(self, key: str, name: object, allowed: Collection[str]) -> str:
         if not isinstance(name, str):

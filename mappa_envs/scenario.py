@@ -76,9 +76,9 @@ class Role(BaseModel):
     files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
     """Which files of the workspace its programs may read, and which of others' they may change."""
     script: tuple[str, ...] = Field(default=(), strict=False)
-    """What the role says in a scripted play, action by action.
+    """What the role says in a scripted play, action by action; the last text repeats.
 
-    Fields are those of its prompt, and its own message and output.
+    The fields are those of the prompt of the visit; after its first action also its own.
     """
     rubric: dict[str, dict[str, float | int | str | bool]] = {}
     """Checks of the rubric coach by name, each with its `points` and parameters."""

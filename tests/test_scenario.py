@@ -143,6 +143,23 @@ def test_later_visits_have_a_prompt_of_their_own(folder: Path) -> None:
     )
 
 
+def test_a_script_says_only_what_is_there_when_it_is_said(folder: Path) -> None:
+    visits = ["writer", "reader", "writer"]
+    own, reader = "{{ writer.output }}", "{{ reader.message }}"
+
+    def check(*script: str, turns: int = 1) -> None:
+        writer = {"script": script, "max_turns": turns}
+        load_scenario(folder, {"order": visits, "roles": {"writer": writer}})
+
+    check("{{ problem }} {{ files }}", own + reader, own + reader)
+    check("first", own, own + reader, turns=2)
+    for early in (own, reader):
+        with pytest.raises(ScenarioError, match=r"writer\.script\.0: unknown field"):
+            check(early)
+    with pytest.raises(ScenarioError, match=r"writer\.script\.1: unknown field"):
+        check("first", reader, turns=2)
+
+
 def test_task_files_lie_beside_the_file_that_names_them(folder: Path) -> None:
     text = TOML.replace(
         "[roles.writer]", 'tasks = "a.json"\ntest_tasks = "/b.json"\n[roles.writer]'
@@ -281,7 +298,7 @@ again = "reader.md"
             f"{file}: order: there is no role 'reeder'; did you mean 'reader'?",
             f"{file}: order: role 'reader' never acts; visit it, or delete the role",
             f"{file}: roles.writer.script.0: unknown field {{{{ reader.output }}}}; "
-            "known here: files, problem, writer.message, writer.output",
+            "known here: files, problem",
             f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ reader.message }}}}; "
             "known here: files, problem",
             f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ answer }}}}; "
