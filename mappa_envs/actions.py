@@ -54,7 +54,8 @@ def parse_action(text: str) -> ParsedAction:
     (ToolCall(tool='python', source='print(1)', error=None),)
     """
     visible = strip_thinking(text)
-    if not any(mark in visible for mark in _MARKS):  # six times as fast as the expression below
+    # A single character is found much faster than a word, and a word than the expression below.
+    if not any(mark[0] in visible and mark in visible for mark in _MARKS):
         return ParsedAction(visible, ())
     calls: list[ToolCall] = []
     position = 0
