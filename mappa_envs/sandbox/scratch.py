@@ -8,6 +8,7 @@ import os
 import tempfile
 import threading
 from contextlib import suppress
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Final
 
@@ -35,6 +36,7 @@ def scratch_folder() -> Path:
             sweep()
             try:
                 _folders[os.getpid()] = _make()
+                Finalize(None, _remove_own, exitpriority=0)  # workers skip what atexit has
             except OSError as error:
                 raise SandboxError(
                     f"cannot make a folder in {tempfile.gettempdir()!r}: {error}; "

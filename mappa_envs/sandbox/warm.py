@@ -16,6 +16,7 @@ import threading
 from collections import deque
 from contextlib import suppress
 from dataclasses import asdict
+from multiprocessing.util import Finalize
 from pathlib import Path
 from typing import Any, Final
 
@@ -297,6 +298,7 @@ def zygote_for(jail: Jail, preload: tuple[str, ...]) -> Zygote:
             if found is not None:
                 found.close()
             found = _zygotes[key] = Zygote(jail, preload)
+            Finalize(None, _close_all, exitpriority=1)  # workers skip what atexit has
         return found
 
 
