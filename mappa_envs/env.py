@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 from gymnasium import spaces
@@ -23,6 +23,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.episode import Episode
 from mappa_envs.errors import ActionError
+from mappa_envs.forking import Forkable
 from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.records import agent_info, show
 from mappa_envs.sandbox.protocol import FileRecord, Sandbox, Snapshot
@@ -31,7 +32,7 @@ from mappa_envs.spaces import Utf8Text, is_text, observation_space
 from mappa_envs.stage import Stage
 from mappa_envs.tasks.source import TaskSource, choose_task
 from mappa_envs.types import EndReason, Message, Outcome, Task, Turn
-from mappa_envs.waiting import Wait, finish, in_place, in_thread
+from mappa_envs.waiting import OneAction, Wait, finish, in_place, in_thread
 
 _MADE_BY_RESET = frozenset(
     {
@@ -64,7 +65,7 @@ class EnvSnapshot:
     workspace: Snapshot | None
 
 
-class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ignore[misc]
+class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ignore[misc]
     """A team that works on one task in turns.
 
     Observation: `{"messages": ({"role", "content"}, ...)}`, the agent's own conversation; empty
@@ -107,7 +108,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
         self._stage = Stage(sandbox, outcome)
         self._episode: Episode | None = None
         self._rng: np.random.Generator | None = None
-        self._acting: str | None = None
+        self._running = OneAction()
         self._action_spaces = {agent: Utf8Text() for agent in self.possible_agents}
         self._observation_spaces = {agent: observation_space() for agent in self.possible_agents}
 
@@ -171,7 +172,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             TaskError: `options` names a split or a task that does not exist.
             ActionError: an action is still running in an `astep`.
         """
-        self._check_idle("reset()")
+        self._running.check_idle("reset()")
         rng = self._rng
         if seed is not None or rng is None:
             rng = np.random.default_rng(seed)
@@ -226,7 +227,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             ActionError: there was no reset() yet, or an action is still running in an `astep`.
             SandboxError: the sandbox is dead.
         """
-        self._check_idle("snapshot()")
+        self._running.check_idle("snapshot()")
         if self._rng is None or self._episode is None:
             raise ActionError("snapshot() before reset(): there is no episode; call reset() first")
         return EnvSnapshot(
@@ -251,7 +252,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             ActionError: an action is still running in an `astep`.
             SandboxError: the sandbox is dead.
         """
-        self._check_idle("restore()")
+        self._running.check_idle("restore()")
         theirs = snapshot.episode.scenario
         if theirs != self.scenario:
             raise ValueError(
@@ -286,25 +287,9 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             other.restore(self.snapshot())
         return other
 
-    def __deepcopy__(self, memo: object) -> PipelineEnv:
-        return self.fork()
-
-    def __copy__(self) -> NoReturn:
-        raise TypeError("a shallow copy would share the workspace; use fork(), or copy.deepcopy()")
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError("an environment stays in its process; make() it again in the other one")
-
     def _check_reset(self, call: str) -> None:
         if self._episode is None:
             raise AssertionError(f"reset() needs to be called before {call}")
-
-    def _check_idle(self, call: str) -> None:
-        if self._acting is not None:
-            raise ActionError(
-                f"{call} while an action of {self._acting} is running; await its astep(), or "
-                "cancel it, first"
-            )
 
     async def _step(self, action: str | None, wait: Wait) -> None:
         """Do all that waits first and then change everything at once."""
@@ -313,11 +298,8 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             self._was_dead_step(None)
             return
         assert action is not None
-        self._acting = agent
-        try:
+        with self._running.of(agent):
             episode = await self._stage.act(self.episode, action, wait)
-        finally:
-            self._acting = None
         self._cumulative_rewards[agent] = 0.0
         self._go_on(episode)
 
@@ -331,7 +313,7 @@ class PipelineEnv(AECEnv[str, dict[str, tuple[Message, ...]], str]):  # type: ig
             raise ActionError("step() before reset(): there is no episode; call reset() first")
         if not self.agents:
             raise ActionError("step() after the last dead turn: the episode is over; call reset()")
-        self._check_idle("step()")
+        self._running.check_idle("step()")
         agent: str = self.agent_selection
         if self.terminations[agent] or self.truncations[agent]:
             if action is not None:

@@ -69,7 +69,7 @@ class Stage:
             if not turn.handed_off:
                 return after
             if not episode.is_last_visit:
-                return after.handed_on(self.files)
+                return after.handed_on(turn.files)
             outcome = await wait(self.scorer.score, episode.task, turn.visible)
             return after.ended("completed", outcome)
 
@@ -91,6 +91,7 @@ class Stage:
             tool_results=results,
             feedback=SANDBOX_DIED if sandbox_died else feedback(results, hands_off),
             handed_off=hands_off,
+            files=() if sandbox_died else self.files,
         )
         return turn, sandbox_died
 

@@ -14,10 +14,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
-from mappa_envs.sandbox.protocol import FileChanges
+from mappa_envs.sandbox.protocol import FileChanges, FileRecord
 
 Split = Literal["train", "test"]
-Status = Literal["pending", "scored", "unscored", "masked"]
+Status = Literal["pending", "scored", "unscored"]
 EndReason = Literal["completed", "sandbox_dead"]
 
 
@@ -95,6 +95,8 @@ class Turn:
     """What the environment told the agent in return; None when it said nothing."""
     handed_off: bool
     """Whether the next role, or the end of the episode, follows."""
+    files: tuple[FileRecord, ...] = ()
+    """The workspace's files after the action, and who wrote them, sorted by path."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +119,10 @@ class Assessment:
     """0 to 10."""
     rationale: str
     """Why, for a person to read."""
+    prompt_hash: str | None = None
+    """SHA-256 of what a model was asked, in hexadecimal; None where no model was."""
+    cost: float | None = None
+    """What the judgement cost, in US dollars; None where that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,5 +150,11 @@ class LedgerEntry:
     """The coach's reasons, or why the action is unscored."""
     coach: str
     """Which coach judged."""
-    latency_s: float
+    env_reward: float = 0.0
+    """What the environment itself paid the agent from this action to its next; not passed on."""
+    prompt_hash: str | None = None
+    """SHA-256 of what a model was asked, in hexadecimal; None where no model was."""
+    cost: float | None = None
+    """What the judgement cost, in US dollars; None where that is not known."""
+    latency_s: float = 0.0
     """Seconds the coach took; a clock, so it never enters an observation or an info."""

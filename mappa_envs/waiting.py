@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import functools
 import os
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any, Final, Protocol, TypeVar
+
+from mappa_envs.errors import ActionError
 
 _THREADS: Final = 256
 """So many calls wait at a time in one process; threads are started when they are needed."""
@@ -37,6 +40,30 @@ async def in_thread(call: Callable[..., T], /, *arguments: Any) -> T:
     whoever cancels must also end what the call waits for.
     """
     return await asyncio.get_running_loop().run_in_executor(threads(), call, *arguments)
+
+
+class OneAction:
+    """Knows whose action is running, and refuses what may not happen meanwhile."""
+
+    def __init__(self) -> None:
+        self._agent: str | None = None
+
+    @contextmanager
+    def of(self, agent: str) -> Iterator[None]:
+        """Have an action of this agent running while the block runs."""
+        self._agent = agent
+        try:
+            yield
+        finally:
+            self._agent = None
+
+    def check_idle(self, call: str) -> None:
+        """Raise an `ActionError` that names the call if an action is running."""
+        if self._agent is not None:
+            raise ActionError(
+                f"{call} while an action of {self._agent} is running; await its astep(), or "
+                "cancel it, first"
+            )
 
 
 def finish(step: Coroutine[Any, Any, T]) -> T:

@@ -307,6 +307,7 @@ def test_an_agent_gets_its_own_entries_at_its_dead_turn(wrapped: bool) -> None:
         {
             "step": 0,
             "agent": "solver_0",
+            "role": "solver",
             "index": 0,
             "status": "scored",
             "score": 7.5,
@@ -316,6 +317,8 @@ def test_an_agent_gets_its_own_entries_at_its_dead_turn(wrapped: bool) -> None:
             "reward": 1.25,
             "rationale": "scripted 7.5",
             "coach": "scripted",
+            "env_reward": 1.0,
+            "prompt_hash": None,
         }
     ]
     assert infos["solver_0"]["end_reason"] == "completed"
@@ -376,7 +379,7 @@ def test_what_is_no_score_from_0_to_10_leaves_the_action_unscored(score: Any) ->
     assert statuses(env) == ["scored", "unscored", "scored", "scored"]
     assert paid == {"solver_0": [0.0, 0.5], "coder_0": [0.0, 0.0, 0.5], "verifier_0": [0.0, 0.5]}
     assert env.ledger[1].score is None
-    expected = f"coach 'scripted' gave {score!r}; a score is a number 0 to 10"
+    expected = f"coach 'scripted' gave {score!r}; a score is a number from 0 to 10"
     assert env.ledger[1].rationale == expected
 
 
@@ -416,7 +419,7 @@ def test_a_dead_agent_only_takes_none() -> None:
     env.reset()
     for text in ("a", "b", "c"):
         env.step(text)
-    with pytest.raises(ValueError, match="only valid action is None"):
+    with pytest.raises(ValueError, match="^solver_0 has finished: its action is 'more'; pass None"):
         env.step("more")
     assert env.last()[1] == 0.5
     assert len(env.ledger) == 3

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
-from mappa_envs.types import LedgerEntry, Status
+from mappa_envs.types import LedgerEntry
 
 Credit = Literal["every_action", "last_action"]
 
+_VOLATILE = frozenset({"latency_s", "cost"})
 GRID = 2.0**-40
 """Rewards are whole multiples of this, so float sums of them are exact in every order."""
 
@@ -55,18 +59,37 @@ def credit_outcome(
 
 
 def entry_record(entry: LedgerEntry) -> dict[str, Any]:
-    """Return an entry as plain data without clocks, so that equal episodes have equal records."""
-    status: Status = entry.status
-    return {
-        "step": entry.step,
-        "agent": entry.agent,
-        "index": entry.index,
-        "status": status,
-        "score": entry.score,
-        "process_weight": entry.process_weight,
-        "outcome_weight": entry.outcome_weight,
-        "outcome": entry.outcome,
-        "reward": entry.reward,
-        "rationale": entry.rationale,
-        "coach": entry.coach,
-    }
+    """Return an entry as plain data without clocks and cost: equal episodes have equal records."""
+    return {name: value for name, value in asdict(entry).items() if name not in _VOLATILE}
+
+
+def write_ledger(path: Path, entries: Iterable[LedgerEntry], **labels: str | int) -> None:
+    """Append entries to a file of JSON lines, clocks and cost included.
+
+    Args:
+        path: The file; it is made if it is not there.
+        entries: Of one episode.
+        labels: Put into every line, e.g. `episode=3`; none may be named like a field.
+    """
+    if clash := labels.keys() & LedgerEntry.__dataclass_fields__.keys():
+        raise ValueError(f"labels {sorted(clash)} are fields of an entry; choose other names")
+    with open(path, "a", encoding="utf-8") as file:
+        for entry in entries:
+            file.write(json.dumps({**labels, **asdict(entry)}) + "\n")
+
+
+def read_ledger(path: Path) -> list[tuple[dict[str, Any], LedgerEntry]]:
+    """Return every entry that `write_ledger` wrote to a file, with its labels, in order.
+
+    Raises:
+        ValueError: a line is no entry; the message names the file and the line.
+    """
+    found = []
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+        try:
+            row = json.loads(line)
+            fields = {name: row.pop(name) for name in LedgerEntry.__dataclass_fields__}
+        except (ValueError, KeyError, AttributeError, TypeError) as error:
+            raise ValueError(f"{path}, line {number}: is no ledger entry: {error!r}") from None
+        found.append((row, LedgerEntry(**fields)))
+    return found

@@ -32,3 +32,16 @@ class Coach(Protocol):
             CoachError: the turn could not be judged. Never invents a score.
         """
         ...
+
+
+@runtime_checkable
+class AsyncCoach(Coach, Protocol):
+    """A coach that can also be awaited, e.g. one that asks a server; `astep` does so."""
+
+    async def aassess(self, turn: Turn, context: CoachContext) -> Assessment:
+        """Return what `assess` returns, without holding up the event loop.
+
+        Raises:
+            CoachError: the turn could not be judged.
+        """
+        ...

@@ -2,22 +2,39 @@
 
 from __future__ import annotations
 
-import numbers
-import time
+import copy
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 
+from mappa_envs.coach.judging import Answer, Judgement, Question, answer, begin, judge
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
-from mappa_envs.errors import CoachError
-from mappa_envs.types import Assessment, LedgerEntry, Message, Turn
+from mappa_envs.env import EnvSnapshot
+from mappa_envs.forking import Forkable
+from mappa_envs.records import show
+from mappa_envs.types import LedgerEntry, Message, Turn
+from mappa_envs.waiting import OneAction, Wait, finish, in_place, in_thread
 
 Observation = dict[str, tuple[Message, ...]]
 
 
-class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
+@dataclass(frozen=True, slots=True)
+class CoachSnapshot:
+    """A coached episode at one moment."""
+
+    env: EnvSnapshot
+    entries: tuple[LedgerEntry, ...]
+    pending: Mapping[int, Question]
+    """What the coach has not answered yet, by the step of the action."""
+    rewards: Mapping[str, float]
+    cumulative_rewards: Mapping[str, float]
+
+
+class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignore[misc]
     """Scores every action and keeps the ledger.
 
     Wraps a `PipelineEnv`, with or without other PettingZoo wrappers between. The wrapper owns its
@@ -26,6 +43,10 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
     A turn the coach could not judge is `unscored` and pays nothing, the outcome included:
     PettingZoo needs a float, so a plain loop reads 0.0, and the ledger says that this is no score.
     At an agent's dead turn `infos[agent]["ledger"]` holds the agent's entries as plain data.
+
+    With `deferred`, a step does not wait for the coach. Its entry is `pending` until the step
+    that ends the episode, which waits for all answers; every process reward is then paid at the
+    dead turns. The ledgers of both ways are equal but for latency and cost.
     """
 
     def __init__(
@@ -33,10 +54,17 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
         env: AECEnv[str, Observation, str],
         coach: Coach,
         payment: Payment | None = None,
+        *,
+        deferred: bool = False,
     ) -> None:
         super().__init__(env)
         self.coach = coach
         self.payment = payment or Payment()
+        self.deferred = deferred
+        self._entries: list[LedgerEntry] = []
+        self._pending: dict[int, Question] = {}
+        self._answers: dict[int, Answer] = {}
+        self._running = OneAction()
 
     @property
     def ledger(self) -> tuple[LedgerEntry, ...]:
@@ -44,84 +72,225 @@ class CoachWrapper(BaseWrapper[str, Observation, str]):  # type: ignore[misc]
         return tuple(self._entries)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        """Start an episode with an empty ledger."""
+        """Start an episode with an empty ledger.
+
+        Raises:
+            TaskError: `options` names a split or a task that does not exist.
+            ActionError: an action is still running in an `astep`.
+        """
+        self._running.check_idle("reset()")
         super().reset(seed=seed, options=options)
-        self._entries: list[LedgerEntry] = []
+        self._forget_answers()
+        self._entries = []
+        self._pending = {}
         self.rewards = dict.fromkeys(self.env.agents, 0.0)
         self._cumulative_rewards = dict.fromkeys(self.env.agents, 0.0)
-        self.infos = dict(self.env.infos)
+        self._tell()
 
     def step(self, action: str | None) -> None:
         """Take one action and pay for it."""
-        if not self.env.agents:
-            super().step(action)  # says that the episode is over
+        finish(self._step(action, in_place))
+
+    async def astep(self, action: str | None) -> None:
+        """Take one action without holding up the event loop, neither for tools nor the coach.
+
+        A coach with `aassess` is awaited; one without is asked in another thread. When it is
+        cancelled, the action did not happen.
+        """
+        await self._step(action, in_thread)
+
+    def render(self) -> str | None:
+        """Return the conversation with its scores (`"ansi"`), or print it (`"human"`)."""
+        if not hasattr(self, "rewards"):
+            rendered: str | None = super().render()  # says that there is no episode yet
+            return rendered
+        return show(self.env.unwrapped.episode, self._entries, self.render_mode)
+
+    def close(self) -> None:
+        """Stop waiting for the coach, and close the environment."""
+        self._forget_answers()
+        super().close()
+
+    def snapshot(self) -> CoachSnapshot:
+        """Remember the episode as it is: workspace, ledger, and what is pending.
+
+        Raises:
+            ActionError: there was no reset() yet, or an action is still running in an `astep`.
+        """
+        self._running.check_idle("snapshot()")
+        return CoachSnapshot(
+            self.env.snapshot(),
+            tuple(self._entries),
+            dict(self._pending),
+            dict(self.rewards),
+            dict(self._cumulative_rewards),
+        )
+
+    def restore(self, snapshot: CoachSnapshot) -> None:
+        """Go back, or over, to a remembered episode; what was pending is asked again.
+
+        Raises:
+            ValueError: the snapshot is of another scenario, or of another kind of sandbox.
+            ActionError: an action is still running in an `astep`.
+        """
+        self._running.check_idle("restore()")
+        self.env.restore(snapshot.env)
+        self._forget_answers()
+        self._entries = list(snapshot.entries)
+        self._pending = dict(snapshot.pending)
+        self.rewards = dict(snapshot.rewards)
+        self._cumulative_rewards = dict(snapshot.cumulative_rewards)
+        self._tell()
+
+    def fork(self) -> CoachWrapper:
+        """Return another environment in the same state, with the same coach."""
+        env = copy.deepcopy(self.env)
+        other = CoachWrapper(env, self.coach, self.payment, deferred=self.deferred)
+        if hasattr(self, "rewards"):
+            other.restore(self.snapshot())
+        return other
+
+    async def _step(self, action: str | None, wait: Wait) -> None:
+        if not self.env.agents or self._is_dead(self.env.agent_selection):
+            self._dead_step(action)
             return
+        self._running.check_idle("step()")
         agent = self.env.agent_selection
-        live = not (self.env.terminations[agent] or self.env.truncations[agent])
-        super().step(action)
-        self.rewards = dict.fromkeys(self.env.agents, 0.0)
-        if live:
-            self._cumulative_rewards[agent] = 0.0
-            self._pay(agent)
-            self._accumulate_rewards()
+        with self._running.of(agent):
+            await self._act(agent, action, wait)
+
+    async def _act(self, agent: str, action: str | None, wait: Wait) -> None:
+        before = self.env.snapshot()
+        if wait is in_place:
+            self.env.step(action)
         else:
-            del self._cumulative_rewards[agent]
-        self.infos = {name: self._info(name) for name in self.env.agents}
-
-    def _pay(self, agent: str) -> None:
-        turns: tuple[Turn, ...] = self.env.turns
-        entry = self._judge(turns[-1], turns[:-1])
-        self._entries.append(entry)
-        self.rewards[agent] += entry.reward
-        outcome = self.env.outcome
-        if outcome is not None and self.payment.outcome_weight:
-            for name in self.env.agents:
-                self._pay_outcome(name, outcome.score)
-
-    def _pay_outcome(self, agent: str, outcome: float) -> None:
-        credited = credit_outcome(self._entries, agent, outcome, self.payment)
-        paid = [new.reward - old.reward for old, new in zip(self._entries, credited, strict=True)]
-        self._entries = credited
-        self.rewards[agent] += sum(paid)
-
-    def _judge(self, turn: Turn, history: tuple[Turn, ...]) -> LedgerEntry:
-        start = time.perf_counter()
-        assessment: Assessment | None = None
+            await self.env.astep(action)
         try:
-            assessment = self._assess(turn, history)
-            why = assessment.rationale
-        except CoachError as error:
-            why = str(error)
+            entries, pending = await self._judged(self.env.turns, wait)
+        except BaseException:  # what was not judged to the end did not happen
+            self._forget_answers()
+            self.env.restore(before)
+            raise
+        self._pay(agent, entries, pending)
+
+    def _dead_step(self, action: str | None) -> None:
+        agents = list(self.env.agents)
+        self.env.step(action)
+        for agent in set(agents) - set(self.env.agents):
+            del self._cumulative_rewards[agent]
+        self.rewards = dict.fromkeys(self.env.agents, 0.0)
+        self._tell()
+
+    async def _judged(
+        self, turns: tuple[Turn, ...], wait: Wait
+    ) -> tuple[list[LedgerEntry], dict[int, Question]]:
+        """Return the ledger with an entry for the last turn, and what is pending after it."""
+        question = self._question(turns)
+        entries = [*self._entries, self._open_entry(turns[-1])]
+        pending = {**self._pending, turns[-1].step: question}
+        if not self.deferred:
+            judgement = await judge(self.coach, question, wait)
+            return self._closed(entries, {turns[-1].step: judgement}), {}
+        for step in pending.keys() - self._answers.keys():
+            self._answers[step] = begin(self.coach, pending[step], wait)
+        if self.env.end_reason is None:
+            return entries, pending
+        judgements = {step: await self._answer(step, pending[step], wait) for step in pending}
+        return self._closed(entries, judgements), {}
+
+    async def _answer(self, step: int, question: Question, wait: Wait) -> Judgement:
+        judgement = await answer(self._answers[step], wait)
+        return judgement if judgement is not None else await judge(self.coach, question, wait)
+
+    def _question(self, turns: tuple[Turn, ...]) -> Question:
+        refusal = None
+        if self.env.end_reason == "sandbox_dead":
+            refusal = "not judged: the sandbox died during the action"
+        context = CoachContext(problem=self.env.task.prompt, history=turns[:-1])
+        return Question(turns[-1], context, refusal)
+
+    def _open_entry(self, turn: Turn) -> LedgerEntry:
         return LedgerEntry(
             step=turn.step,
             agent=turn.agent,
             role=turn.role,
             index=turn.index,
-            status="unscored" if assessment is None else "scored",
-            score=None if assessment is None else assessment.score,
+            status="pending",
+            score=None,
             process_weight=self.payment.process_weight,
             outcome_weight=self.payment.outcome_weight,
             outcome=None,
-            reward=0.0 if assessment is None else self.payment.process(assessment.score),
-            rationale=why,
+            reward=0.0,
+            rationale="",
             coach=self.coach.id,
-            latency_s=time.perf_counter() - start,
         )
 
-    def _assess(self, turn: Turn, history: tuple[Turn, ...]) -> Assessment:
-        if self.env.end_reason == "sandbox_dead":
-            raise CoachError("not judged: the sandbox died during the action")
-        context = CoachContext(problem=self.env.task.prompt, history=history)
-        assessment = self.coach.assess(turn, context)
-        score: Any = assessment.score
-        is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
-        if not is_number or not 0 <= score <= 10:
-            raise CoachError(f"coach {self.coach.id!r} gave {score!r}; a score is a number 0 to 10")
-        return Assessment(float(score), assessment.rationale)
+    def _closed(
+        self, entries: list[LedgerEntry], judgements: Mapping[int, Judgement]
+    ) -> list[LedgerEntry]:
+        """Return the entries with what the coach said of them."""
+        return [
+            self._with_judgement(entry, judgements[entry.step])
+            if entry.step in judgements
+            else entry
+            for entry in entries
+        ]
+
+    def _with_judgement(self, entry: LedgerEntry, judgement: Judgement) -> LedgerEntry:
+        entry = replace(entry, rationale=judgement.why, latency_s=judgement.latency_s)
+        if (said := judgement.assessment) is None:
+            return replace(entry, status="unscored")
+        return replace(
+            entry,
+            status="scored",
+            score=said.score,
+            reward=self.payment.process(said.score),
+            prompt_hash=said.prompt_hash,
+            cost=said.cost,
+        )
+
+    def _pay(self, agent: str, entries: list[LedgerEntry], pending: dict[int, Question]) -> None:
+        """Make a ledger the present one, and pay what it says beyond what was paid before."""
+        outcome = self.env.outcome
+        for name in self.env.agents:
+            entries = _with_env_reward(entries, name, self.env.rewards[name])
+            if outcome is not None and self.payment.outcome_weight:
+                entries = credit_outcome(entries, name, outcome.score, self.payment)
+        before = {entry.step: entry.reward for entry in self._entries}
+        self.rewards = dict.fromkeys(self.env.agents, 0.0)
+        for entry in entries:
+            self.rewards[entry.agent] += entry.reward - before.get(entry.step, 0.0)
+        self._entries, self._pending = entries, pending
+        if not pending:
+            self._answers = {}
+        self._cumulative_rewards[agent] = 0.0
+        self._accumulate_rewards()
+        self._tell()
+
+    def _is_dead(self, agent: str) -> bool:
+        return bool(self.env.terminations[agent] or self.env.truncations[agent])
+
+    def _forget_answers(self) -> None:
+        for begun in self._answers.values():
+            begun.cancel()
+        self._answers = {}
+
+    def _tell(self) -> None:
+        self.infos = {name: self._info(name) for name in self.env.agents}
 
     def _info(self, agent: str) -> dict[str, Any]:
         info: dict[str, Any] = self.env.infos[agent]
-        if not (self.env.terminations[agent] or self.env.truncations[agent]):
+        if not self._is_dead(agent):
             return info
         own = [entry_record(entry) for entry in self._entries if entry.agent == agent]
         return {**info, "ledger": own}
+
+
+def _with_env_reward(entries: list[LedgerEntry], agent: str, paid: float) -> list[LedgerEntry]:
+    """Return the entries, with what the environment itself paid noted at the last action."""
+    own = [i for i, entry in enumerate(entries) if entry.agent == agent]
+    if not own or not paid:
+        return entries
+    last = own[-1]
+    noted = replace(entries[last], env_reward=entries[last].env_reward + paid)
+    return [*entries[:last], noted, *entries[last + 1 :]]

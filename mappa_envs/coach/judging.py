@@ -1,0 +1,95 @@
+"""Asking a coach for its judgement: now or later, in place or on an event loop.
+
+Whatever a coach answers, a judgement is either a score from 0 to 10 or the reason why there is
+none.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import numbers
+import time
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mappa_envs.coach.protocol import AsyncCoach, Coach, CoachContext
+from mappa_envs.errors import CoachError
+from mappa_envs.types import Assessment, Turn
+from mappa_envs.waiting import Wait, finish, in_place, threads
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A turn that is to be judged, with what the coach is told."""
+
+    turn: Turn
+    context: CoachContext
+    refusal: str | None = None
+    """Why the coach is not asked at all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A coach's answer, or why there is none."""
+
+    assessment: Assessment | None
+    why: str
+    latency_s: float
+
+
+Answer = Future[Judgement] | asyncio.Task[Judgement]
+"""A judgement that may still be on its way."""
+
+
+async def judge(coach: Coach, question: Question, wait: Wait) -> Judgement:
+    """Ask the coach, and wait for its answer in the way that the step waits."""
+    if _is_awaited(coach, wait):
+        return await _ask(coach, question, awaited=True)
+    return await wait(_ask_here, coach, question)
+
+
+def begin(coach: Coach, question: Question, wait: Wait) -> Answer:
+    """Ask the coach without waiting for its answer."""
+    if _is_awaited(coach, wait):
+        return asyncio.create_task(_ask(coach, question, awaited=True))
+    return threads().submit(_ask_here, coach, question)
+
+
+async def answer(begun: Answer, wait: Wait) -> Judgement | None:
+    """Wait for an answer; None for one of an event loop, which cannot be waited for in place."""
+    if isinstance(begun, Future):
+        if wait is in_place:
+            return begun.result()
+        return await asyncio.wrap_future(begun)
+    return None if wait is in_place else await begun
+
+
+def _is_awaited(coach: Coach, wait: Wait) -> bool:
+    return wait is not in_place and isinstance(coach, AsyncCoach)
+
+
+def _ask_here(coach: Coach, question: Question) -> Judgement:
+    return finish(_ask(coach, question, awaited=False))
+
+
+async def _ask(coach: Any, question: Question, *, awaited: bool) -> Judgement:
+    start = time.perf_counter()
+    assessment, why = None, question.refusal
+    if why is None:
+        ask = coach.aassess if awaited else coach.assess
+        try:
+            said = ask(question.turn, question.context)
+            assessment = _checked(await said if awaited else said, coach.id)
+            why = assessment.rationale
+        except CoachError as error:
+            why = str(error)
+    return Judgement(assessment, why, time.perf_counter() - start)
+
+
+def _checked(assessment: Assessment, coach: str) -> Assessment:
+    score: Any = assessment.score
+    is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
+    if not is_number or not 0 <= score <= 10:
+        raise CoachError(f"coach {coach!r} gave {score!r}; a score is a number from 0 to 10")
+    return replace(assessment, score=float(score))
