@@ -1,7 +1,7 @@
 """The `mappa` command.
 
-Its commands come from the packages that are installed: each adds its own through the entry-point
-group `mappa.commands`. An error that is the user's to mend is one line and exit code 2.
+Its commands are those of the environments, and what other installed packages add through the
+entry-point group `mappa.commands`. An error that is the user's to mend is one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 from importlib.metadata import entry_points
 
 import typer
+
+from mappa_envs.commands import add_commands
 
 EPILOG = "Exit codes: 0 done, 2 wrong input (one line says what and how to mend it), 130 stopped."
 
@@ -26,6 +28,7 @@ def build_app() -> typer.Typer:
         pretty_exceptions_enable=False,
     )
     app.callback()(_root)
+    add_commands(app)
     for entry_point in entry_points(group="mappa.commands"):
         entry_point.load()(app)
     return app

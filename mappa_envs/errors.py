@@ -5,7 +5,8 @@
     ├── TaskError (ValueError)       a task file or row is wrong, or a task id is unknown
     ├── ActionError (TypeError, ValueError)   no action that the agent may take now
     ├── SandboxError (RuntimeError)  the sandbox itself is dead or cannot start
-    └── CoachError (RuntimeError)    the coach could not judge a turn
+    ├── CoachError (RuntimeError)    the coach could not judge a turn
+    └── CommandError (ValueError)    a command was given something that is not there
 
 What an *agent* does wrong (bad code, a malformed tool call, no answer) is never an error: it is
 feedback in the next observation. Messages say what was wrong, where, the value, and the fix.
@@ -53,6 +54,10 @@ class SandboxError(MappaEnvError, RuntimeError):
 
 class CoachError(MappaEnvError, RuntimeError):
     """The coach could not judge a turn; the action stays unscored and no number is made up."""
+
+
+class CommandError(MappaEnvError, ValueError):
+    """An option of a command names a seat, split or file that is not there."""
 
 
 def did_you_mean(name: object, known: Collection[str], otherwise: str = "known keys") -> str:

@@ -29,6 +29,7 @@ from mappa_envs.mistakes import table_mistakes
 from mappa_envs.prompt_files import PromptFiles, read_text
 from mappa_envs.sandbox.protocol import Access, Limits
 
+SCENARIO_FILE = "scenario.toml"
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 """TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float.
 
@@ -156,9 +157,11 @@ def scenario_folder(name: str) -> Path:
     package = Path(__file__).parent
     shipped: dict[str, Path] = {}
     for root in (package.parent / "scenarios", package / "scenarios"):
-        shipped |= {path.parent.name: path.parent for path in root.glob("*/scenario.toml")}
+        shipped |= {path.parent.name: path.parent for path in root.glob(f"*/{SCENARIO_FILE}")}
     if name in shipped:
         return shipped[name]
+    if Path(name).is_file():
+        raise ScenarioError(f"{name}: is a file; give the folder in which it lies")
     if Path(name).is_dir() or os.sep in name:
         return Path(name)
     hint = did_you_mean(name, sorted(shipped), "these ship")
@@ -178,9 +181,9 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
             range, or a prompt or script uses a field its role may not see. Its `problems` name
             every mistake.
     """
-    path = folder / "scenario.toml"
+    path = folder / SCENARIO_FILE
     place = f"{path}, with the tables laid over it" if overrides else str(path)
-    table = _merge(_read_table(path), overrides or {})
+    table = _merge(read_table(path), overrides or {})
     prompts = PromptFiles(folder, place)
     texts = _read_prompts(prompts, table)
     problems = [f"{place}: {line}" for line in _order_mistakes(table)] + prompts.problems
@@ -195,7 +198,12 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
     return scenario.model_copy(update={"roles": roles})
 
 
-def _read_table(path: Path) -> dict[str, Any]:
+def read_table(path: Path) -> dict[str, Any]:
+    """Return the tables of a scenario file, unchecked; task files are named by their paths.
+
+    Raises:
+        ScenarioError: there is no such file, or it is not TOML.
+    """
     try:
         table = tomllib.loads(read_text(path))
     except tomllib.TOMLDecodeError as error:
@@ -215,13 +223,13 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _read_prompts(files: PromptFiles, table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
-    roles = _role_tables(table)
+    roles = role_tables(table)
     visits = _order(table) or tuple(roles)
     return {name: files.read(name, role, visits) for name, role in roles.items()}
 
 
 def _order_mistakes(table: Mapping[str, Any]) -> list[str]:
-    roles, order = _role_tables(table), _order(table)
+    roles, order = role_tables(table), _order(table)
     unknown = [name for name in dict.fromkeys(order) if name not in roles]
     idle = [name for name in roles if order and name not in order]
     return [
@@ -230,8 +238,8 @@ def _order_mistakes(table: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _role_tables(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
-    """Return the roles' tables; what is no table is another check's to report."""
+def role_tables(table: Mapping[str, Any]) -> dict[str, Mapping[str, Any]]:
+    """Return the tables of an unchecked scenario's roles, without what is no table."""
     roles = table.get("roles")
     pairs = roles.items() if isinstance(roles, Mapping) else ()
     return {str(name): role for name, role in pairs if isinstance(role, Mapping)}

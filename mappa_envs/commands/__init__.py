@@ -1,0 +1,80 @@
+"""The environments' own commands: `mappa scenario check` and `mappa play`.
+
+What a command needs is imported when it runs, so that `mappa --help` is quick.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+ScenarioArgument = Annotated[
+    str, typer.Argument(metavar="SCENARIO", help="A scenario folder, or the name of a shipped one.")
+]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Add this package's commands to `mappa`."""
+    scenarios = typer.Typer(no_args_is_help=True)
+    scenarios.callback()(_scenario)
+    scenarios.command(name="check")(check)
+    app.add_typer(scenarios, name="scenario")
+    app.command(name="play")(play)
+
+
+def _scenario() -> None:
+    """Work on scenario folders.
+
+    Example: mappa scenario check my_scenario
+    """
+
+
+def check(scenario: ScenarioArgument) -> None:
+    """Check a scenario folder and play a scripted episode; each mistake is one line.
+
+    Example: mappa scenario check scenarios/debate
+    """
+    from mappa_envs.commands.checking import check_scenario
+
+    if not check_scenario(scenario):
+        raise typer.Exit(2)
+
+
+def play(
+    scenario: ScenarioArgument,
+    team: Annotated[
+        str, typer.Option(metavar="person|scripted", help="Who sits in the seats.")
+    ] = "person",
+    seats: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--seat",
+            metavar="AGENT=person|scripted|FILE",
+            help="Who sits in one seat; repeat for more. FILE holds texts, --- between them.",
+        ),
+    ] = None,
+    task: Annotated[
+        str | None, typer.Option(help="An id, or a number that counts through the split.")
+    ] = None,
+    split: Annotated[str, typer.Option(help="train or test.")] = "train",
+    seed: Annotated[int, typer.Option(min=0, help="Draws the task, and seeds programs.")] = 0,
+    coach: Annotated[
+        bool | None,
+        typer.Option(help="Score by the rubrics. Default: if every role has one."),
+    ] = None,
+    save: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write transcript and ledger there, as JSON lines."),
+    ] = None,
+) -> None:
+    """Play one episode with a person or a script in each seat.
+
+    A text of several lines ends with a line that holds a single dot, or with Ctrl-D.
+
+    Example: mappa play mathchat --team scripted --seat verifier_0=person --task 3
+    """
+    from mappa_envs.commands.playing import Choice, play_scenario
+
+    play_scenario(scenario, team, seats or [], Choice(split, task, seed), coach, save)
