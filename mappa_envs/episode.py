@@ -102,7 +102,7 @@ class Episode:
         said = []
         if role.system and not seen_before:
             said.append(Message(role="system", content=role.system))
-        template = role.again if seen_before else role.prompt
+        template = role.again if seen_before and role.again else role.prompt
         said.append(Message(role="user", content=self.fill(template, files, role.files)))
         return self._told(*said)
 
