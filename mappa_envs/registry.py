@@ -18,6 +18,7 @@ from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.outcomes.protocol import OutcomeScorer
+from mappa_envs.play import Policy
 from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
@@ -25,7 +26,6 @@ from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
 from mappa_envs.tasks.math_files import FileMath
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.tasks.source import TaskSource
-from mappa_envs.testing.play import Policy
 from mappa_envs.views.parallel import TurnBasedParallelEnv
 from mappa_envs.views.seat import SeatEnv
 

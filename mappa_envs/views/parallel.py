@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError
-from mappa_envs.types import Message
+from mappa_envs.play import Observation
 
-Observation = dict[str, tuple[Message, ...]]
 Step = tuple[
     dict[str, Observation],
     dict[str, float],
@@ -112,6 +111,29 @@ class TurnBasedParallelEnv(ParallelEnv[str, Observation, str]):  # type: ignore[
     def close(self) -> None:
         """Delete the workspace and end the scorer."""
         self.aec_env.close()
+
+    def snapshot(self) -> Any:
+        """Remember the episode as it is, workspace included.
+
+        Raises:
+            ActionError: there was no `reset` yet.
+        """
+        return self.aec_env.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back, or over, to an episode that `snapshot` remembered, here or in another view.
+
+        Raises:
+            ValueError: the snapshot is of another scenario.
+        """
+        self.aec_env.restore(snapshot)
+
+    def fork(self) -> TurnBasedParallelEnv:
+        """Return another view of another environment in the same state."""
+        return copy.deepcopy(self)
+
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a shallow copy would share the workspace; use fork(), or copy.deepcopy()")
 
     def _is_done(self, agent: str) -> bool:
         return bool(self.aec_env.terminations[agent] or self.aec_env.truncations[agent])

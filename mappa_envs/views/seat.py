@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 import gymnasium
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError, SandboxError, ScenarioError, did_you_mean
+from mappa_envs.play import Observation, Policy
 from mappa_envs.teams import ScenarioTeam
-from mappa_envs.testing.play import Policy
-from mappa_envs.views.parallel import Observation
 
 
 class SeatEnv(gymnasium.Env[Observation, str]):
@@ -24,7 +23,9 @@ class SeatEnv(gymnasium.Env[Observation, str]):
     `outcome` where there is one, `turns`, and with a coach `ledger`.
 
     Equal seeds, options and actions give equal episodes if the teammates are deterministic; the
-    seed is that of the team's environment, so the same seed draws the same task there.
+    seed is that of the team's environment, so the same seed draws the same task there. Vector
+    environments work; text has no place in shared memory, so asynchronous ones need
+    `vector_kwargs={"shared_memory": False}`.
 
     Args:
         aec_env: The team's environment, wrapped or not; it is closed with this one.
@@ -50,7 +51,7 @@ class SeatEnv(gymnasium.Env[Observation, str]):
         self.render_mode = aec_env.render_mode
         self.observation_space = aec_env.observation_space(seat)
         self.action_space = aec_env.action_space(seat)
-        self._teammates = _teammates(aec_env, seat, teammates)
+        self._teammates = _policies(teammates, seat, aec_env.possible_agents)
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -99,6 +100,9 @@ class SeatEnv(gymnasium.Env[Observation, str]):
         """Delete the workspace and end the scorer."""
         self.aec_env.close()
 
+    def __copy__(self) -> NoReturn:
+        raise TypeError("a shallow copy would share the workspace; use copy.deepcopy()")
+
     def _is_seats_turn(self) -> bool:
         env = self.aec_env
         if not getattr(env, "agents", ()) or env.agent_selection != self.seat:
@@ -109,8 +113,8 @@ class SeatEnv(gymnasium.Env[Observation, str]):
         """Play on until the seat has a turn, be it the one after the end."""
         while (agent := self.aec_env.agent_selection) != self.seat:
             observation, _, terminated, truncated, _ = self.aec_env.last()
-            over = terminated or truncated
-            self.aec_env.step(None if over else self._teammates[agent](agent, observation))
+            policy = self._teammates.get(agent, ScenarioTeam(self.aec_env))
+            self.aec_env.step(None if terminated or truncated else policy(agent, observation))
 
 
 def _check_seat(seat: str, agents: list[str]) -> None:
@@ -119,27 +123,26 @@ def _check_seat(seat: str, agents: list[str]) -> None:
         raise ScenarioError(f"seat is {seat!r:.80}; {hint}")
 
 
-def _teammates(
-    env: AECEnv[str, Observation, str],
-    seat: str,
-    given: Policy | Mapping[str, Policy] | None,
+def _policies(
+    teammates: Policy | Mapping[str, Policy] | None, seat: str, agents: list[str]
 ) -> dict[str, Policy]:
-    others = [agent for agent in env.possible_agents if agent != seat]
-    if given is None or isinstance(given, Mapping):
-        named = dict(given or {})
-        team: dict[str, Policy] = {**dict.fromkeys(others, ScenarioTeam(env)), **named}
-    else:
-        team = dict.fromkeys(others, given)
+    """Return who plays the seats that are not left to the scenario's script."""
+    others = [agent for agent in agents if agent != seat]
+    if teammates is None:
+        return {}
+    team = teammates if isinstance(teammates, Mapping) else dict.fromkeys(others, teammates)
     for agent, policy in team.items():
+        if agent == seat:
+            raise ScenarioError(f"teammates: {seat!r} is the seat that you play; leave it out")
         if agent not in others:
-            hint = did_you_mean(agent, others, f"besides the seat {seat!r} there are")
+            hint = did_you_mean(agent, others, "teammates")
             raise ScenarioError(f"teammates: there is no teammate {agent!r:.80}; {hint}")
         if not callable(policy):
             raise ScenarioError(
-                f"teammates: who plays {agent!r} is {policy!r:.80}; give a function "
+                f"teammates: {agent!r} is played by {policy!r:.80}; give a function "
                 "policy(agent, observation) that returns a text"
             )
-    return team
+    return dict(team)
 
 
 def _seat_info(info: dict[str, Any]) -> dict[str, Any]:
