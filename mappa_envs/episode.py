@@ -72,7 +72,12 @@ class Episode:
         said = [Message(role="assistant", content=turn.action)]
         if turn.feedback is not None:
             said.append(Message(role="user", content=turn.feedback))
-        return replace(self._told(*said), turns=(*self.turns, turn), taken=self.taken + 1)
+        return replace(
+            self,
+            messages=self._with(*said),
+            turns=(*self.turns, turn),
+            taken=self.taken + 1,
+        )
 
     def handed_on(self, files: Files) -> Episode:
         """Return the episode in which the next visit begins."""
@@ -104,11 +109,11 @@ class Episode:
             said.append(Message(role="system", content=role.system))
         template = role.again if seen_before and role.again else role.prompt
         said.append(Message(role="user", content=self.fill(template, files, role.files)))
-        return self._told(*said)
+        return replace(self, messages=self._with(*said))
 
-    def _told(self, *messages: Message) -> Episode:
-        conversation = (*self.messages[self.agent], *messages)
-        return replace(self, messages={**self.messages, self.agent: conversation})
+    def _with(self, *said: Message) -> dict[str, tuple[Message, ...]]:
+        """Return all conversations, with something added to that of the agent who acts."""
+        return {**self.messages, self.agent: (*self.messages[self.agent], *said)}
 
     def _value(self, field: str, files: Files, access: Access) -> str:
         if field == "problem":

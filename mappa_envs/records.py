@@ -47,9 +47,15 @@ def turn_record(turn: Turn) -> dict[str, Any]:
 
 def outcome_record(episode: Episode) -> dict[str, Any] | None:
     """Return an episode's outcome, with the accepted answers, as JSON-ready data."""
-    if episode.outcome is None:
+    if (outcome := episode.outcome) is None:
         return None
-    return {**asdict(episode.outcome), "accepted": list(episode.task.answers)}
+    return {
+        "score": outcome.score,
+        "verdict": outcome.verdict,
+        "reason": outcome.reason,
+        "answer": outcome.answer,
+        "accepted": list(episode.task.answers),
+    }
 
 
 def show(episode: Episode, entries: Sequence[LedgerEntry], render_mode: str | None) -> str | None:

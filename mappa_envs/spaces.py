@@ -22,6 +22,8 @@ def is_text(value: object) -> TypeGuard[str]:
     """Whether `value` is a `str` without lone surrogates, so that UTF-8 can encode it."""
     if not isinstance(value, str):
         return False
+    if value.isascii():  # which is known without looking
+        return True
     try:
         value.encode("utf-8")
     except UnicodeEncodeError:

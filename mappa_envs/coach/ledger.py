@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,7 +12,7 @@ from mappa_envs.types import LedgerEntry
 
 Credit = Literal["every_action", "last_action"]
 
-_VOLATILE = frozenset({"latency_s", "cost"})
+_RECORDED = tuple(f.name for f in fields(LedgerEntry) if f.name not in ("latency_s", "cost"))
 GRID = 2.0**-40
 """Rewards are whole multiples of this, so float sums of them are exact in every order."""
 
@@ -60,7 +60,7 @@ def credit_outcome(
 
 def entry_record(entry: LedgerEntry) -> dict[str, Any]:
     """Return an entry as plain data without clocks and cost: equal episodes have equal records."""
-    return {name: value for name, value in asdict(entry).items() if name not in _VOLATILE}
+    return {name: getattr(entry, name) for name in _RECORDED}
 
 
 def write_ledger(path: Path, entries: Iterable[LedgerEntry], **labels: str | int) -> None:

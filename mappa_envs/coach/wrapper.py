@@ -177,9 +177,8 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         agents = list(self.env.agents)
         self.env.step(action)
         for agent in set(agents) - set(self.env.agents):
-            del self._cumulative_rewards[agent]
+            del self._cumulative_rewards[agent], self.infos[agent]
         self.rewards = dict.fromkeys(self.env.agents, 0.0)
-        self._tell()
 
     async def _judged(
         self, turns: tuple[Turn, ...], wait: Wait
@@ -237,9 +236,9 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         ]
 
     def _with_judgement(self, entry: LedgerEntry, judgement: Judgement) -> LedgerEntry:
-        entry = replace(entry, rationale=judgement.why, latency_s=judgement.latency_s)
+        known: dict[str, Any] = {"rationale": judgement.why, "latency_s": judgement.latency_s}
         if (said := judgement.assessment) is None:
-            return replace(entry, status="unscored")
+            return replace(entry, status="unscored", **known)
         return replace(
             entry,
             status="scored",
@@ -247,6 +246,7 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
             reward=self.payment.process(said.score),
             prompt_hash=said.prompt_hash,
             cost=said.cost,
+            **known,
         )
 
     def _pay(self, agent: str, entries: list[LedgerEntry], pending: dict[int, Question]) -> None:
