@@ -1,11 +1,15 @@
 """PettingZoo environments in which a team of language-model agents works on a task in turns.
 
-Importing this package registers `mappa/MathChat-v0`:
+Importing this package registers `mappa/MathChat-v0`, and `mappa/Scenario-v0` for any scenario
+folder, with PettingZoo and Gymnasium:
 
+    import gymnasium
     import pettingzoo
     import mappa_envs
 
     env = pettingzoo.make("aec", "mappa/MathChat-v0", coach={"kind": "rubric"})
+    env = pettingzoo.make("parallel", "mappa/Scenario-v0", folder="my/scenario")
+    env = gymnasium.make("mappa/MathChat-v0", seat="verifier_0")
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,10 +62,10 @@ def make_pipeline(
     """Build the environment that plays a scenario folder.
 
     Args:
-        folder: A scenario folder; a text without a slash names one that ships with the project.
+        folder: A scenario folder, or the name of one that ships with the project.
         scenario: Tables laid over the folder's `scenario.toml`, e.g. `{"tasks": "aime.json"}`.
         coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`) and
-            optionally `process_weight`, `outcome_weight` and `credit`.
+            optionally `process_weight`, `outcome_weight`, `credit` and `deferred`.
         sandbox: A table with `level`, one of `"auto"` (if there is none), `"namespace"`,
             `"landlock"`, `"process"` and `"docker"`, and optionally `preload`, the modules that
             programs find imported, and, for `"docker"`, `image`.
@@ -79,7 +78,8 @@ def make_pipeline(
     for name, table in (("scenario", scenario), ("sandbox", sandbox)):
         if not isinstance(table, Mapping | None):
             raise ScenarioError(f"{name} is {table!r:.80}; give a table")
-    loaded = load_scenario(_scenario_folder(folder), scenario)
+    where = scenario_folder(folder) if isinstance(folder, str) else folder
+    loaded = load_scenario(where, scenario)
     env = PipelineEnv(
         loaded,
         tasks=task_source(loaded),
@@ -122,7 +122,8 @@ def make_seat(
     """
     env = make_pipeline(folder, **tables)
     if seat is None:
-        raise ScenarioError(f"no seat is given; add seat=..., one of {env.possible_agents}")
+        seats = ", ".join(env.possible_agents)
+        raise ScenarioError(f"no seat is given; add seat=..., one of: {seats}")
     return SeatEnv(env, seat, teammates)
 
 
@@ -147,14 +148,9 @@ def task_source(scenario: Scenario) -> TaskSource:
     return FileMath(Path(scenario.tasks), test, seed=scenario.task_seed)
 
 
-def _scenario_folder(folder: Path | str) -> Path:
-    if isinstance(folder, str) and os.sep not in folder:
-        return scenario_folder(folder)
-    return Path(folder)
-
-
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
-    coach = _choice("coach", "kind", table, COACHES, default="rubric", others=_PAYMENT_KEYS)
+    others = (*_PAYMENT_KEYS, "deferred")
+    coach = _choice("coach", "kind", table, COACHES, default="rubric", others=others)
     payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
     for key in ("process_weight", "outcome_weight"):
         weight = getattr(payment, key)
@@ -165,7 +161,10 @@ def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
         raise ScenarioError(
             f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"
         )
-    return CoachWrapper(env, coach(env.scenario), payment)
+    deferred = table.get("deferred", False)
+    if not isinstance(deferred, bool):
+        raise ScenarioError(f"coach.deferred is {deferred!r:.80}; give true or false")
+    return CoachWrapper(env, coach(env.scenario), payment, deferred=deferred)
 
 
 def _sandbox(table: dict[str, Any]) -> Callable[[], Sandbox]:

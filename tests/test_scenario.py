@@ -447,7 +447,7 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
         ({"coach": {"kind": "oracle"}}, "coach.kind is 'oracle'; known: rubric"),
         ({"coach": {"kind": ["rubric"]}}, r"coach.kind is \['rubric'\]; known: rubric"),
         ({"coach": {"kin": "rubric"}}, "coach: unknown key 'kin'; did you mean 'kind'?"),
-        ({"coach": {"x": 1}}, "coach: unknown key 'x'; known keys: credit, kind, outcome_weight, "),
+        ({"coach": {"x": 1}}, "coach: unknown key 'x'; known keys: credit, deferred, kind, "),
         ({"coach": {"credit": "all"}}, "coach.credit is 'all'; it must be 'every_action' or"),
         (
             {"coach": {"process_weight": "1"}},

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError
+from mappa_envs.forking import Forkable
 from mappa_envs.play import Observation
 
 Step = tuple[
@@ -21,7 +22,7 @@ Step = tuple[
 ]
 
 
-class TurnBasedParallelEnv(ParallelEnv[str, Observation, str]):  # type: ignore[misc]
+class TurnBasedParallelEnv(Forkable, ParallelEnv[str, Observation, str]):  # type: ignore[misc]
     """One turn of the team per step: the agent whose turn it is acts, the others wait.
 
     Wraps a `PipelineEnv`, with a coach and other PettingZoo wrappers around it or without.
@@ -129,11 +130,8 @@ class TurnBasedParallelEnv(ParallelEnv[str, Observation, str]):  # type: ignore[
         self.aec_env.restore(snapshot)
 
     def fork(self) -> TurnBasedParallelEnv:
-        """Return another view of another environment in the same state."""
-        return copy.deepcopy(self)
-
-    def __copy__(self) -> NoReturn:
-        raise TypeError("a shallow copy would share the workspace; use fork(), or copy.deepcopy()")
+        """Return a view of another environment in the same state."""
+        return TurnBasedParallelEnv(copy.deepcopy(self.aec_env))
 
     def _is_done(self, agent: str) -> bool:
         return bool(self.aec_env.terminations[agent] or self.aec_env.truncations[agent])

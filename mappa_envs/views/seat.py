@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
-from typing import Any, NoReturn
+from typing import Any
 
 import gymnasium
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError, SandboxError, ScenarioError, did_you_mean
+from mappa_envs.forking import Forkable
 from mappa_envs.play import Observation, Policy
 from mappa_envs.teams import ScenarioTeam
 
 
-class SeatEnv(gymnasium.Env[Observation, str]):
+class SeatEnv(Forkable, gymnasium.Env[Observation, str]):
     """One agent's seat: `step(text)` is its action, and teammates play until its next turn.
 
     The reward of a step is all that the action earned by then, which is what PettingZoo's
@@ -100,8 +101,13 @@ class SeatEnv(gymnasium.Env[Observation, str]):
         """Delete the workspace and end the scorer."""
         self.aec_env.close()
 
-    def __copy__(self) -> NoReturn:
-        raise TypeError("a shallow copy would share the workspace; use copy.deepcopy()")
+    def fork(self) -> SeatEnv:
+        """Return another environment in the same state, with the same teammates."""
+        other = SeatEnv(copy.deepcopy(self.aec_env), self.seat, self._teammates)
+        other.spec = self.spec
+        other._np_random = copy.deepcopy(self._np_random)
+        other._np_random_seed = self._np_random_seed
+        return other
 
     def _is_seats_turn(self) -> bool:
         env = self.aec_env

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import copy
+import pickle
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,29 +10,19 @@ import pytest
 from pettingzoo import AECEnv
 from pettingzoo.test import parallel_api_test, parallel_seed_test
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
+from team import code, make_env, printed
 
 from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError, CoachError, SandboxError, TaskError
-from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.registry import make_pipeline
 from mappa_envs.sandbox.protocol import ExecResult
-from mappa_envs.scenario import Scenario
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.testing import FakeSandbox, ScriptedCoach, play
 from mappa_envs.views.parallel import TurnBasedParallelEnv
 
-TEAM = {
-    "name": "team",
-    "outcome": "math_answer",
-    "roles": {
-        "solver": {"prompt": "Solve: {{ problem }}"},
-        "coder": {"prompt": "Solver: {{ solver.message }}", "max_turns": 2, "tools": ["python"]},
-        "verifier": {"prompt": "Coder: {{ coder.message }} Output: {{ coder.output }}"},
-    },
-}
-PROGRAM = "```python\nprint(5)\n```"
+PROGRAM = code("print(5)")
 TURNS = [
     ("solver_0", "2 + 3 = 5"),
     ("coder_0", PROGRAM),
@@ -45,22 +36,17 @@ ACTIONS = {
 }
 
 
-def team(*results: ExecResult | SandboxError, render_mode: str | None = None) -> PipelineEnv:
-    """The team on generated problems, with a sandbox that answers with `results`."""
-    return PipelineEnv(
-        Scenario.model_validate(copy.deepcopy(TEAM)),
-        tasks=GeneratedMath(),
-        outcome=MathAnswerScorer(),
-        sandbox=lambda: FakeSandbox(*(results or [ExecResult.of("5\n")])),
-        render_mode=render_mode,
-    )
+def team(*results: ExecResult | SandboxError, **settings: Any) -> PipelineEnv:
+    """The team on generated problems; its programs print 5 unless `results` says otherwise."""
+    return make_env(*(results or [printed("5\n")]), tasks=GeneratedMath(), **settings)
 
 
-def coached(env: AECEnv[str, Any, Any]) -> CoachWrapper:
+def coached(env: AECEnv[str, Any, Any], deferred: bool = False) -> CoachWrapper:
     return CoachWrapper(
         env,
         ScriptedCoach(7.0, CoachError("busy"), 0.1, 9.9, 3.3),
         Payment(process_weight=0.3, outcome_weight=0.7),
+        deferred=deferred,
     )
 
 
@@ -68,6 +54,7 @@ STACKS: dict[str, Callable[[], AECEnv[str, Any, Any]]] = {
     "bare": team,
     "ordered": lambda: OrderEnforcingWrapper(team()),
     "coached": lambda: coached(team()),
+    "coached later": lambda: coached(team(), deferred=True),
     "coached outside ordered": lambda: coached(OrderEnforcingWrapper(team())),
     "ordered outside coached": lambda: OrderEnforcingWrapper(coached(team())),
     "made with the rubric coach": lambda: make_pipeline(
@@ -99,7 +86,7 @@ def test_reset_shows_every_agent_and_names_who_acts() -> None:
     observations, infos = env.reset(seed=3)
     assert env.agents == env.possible_agents == ["solver_0", "coder_0", "verifier_0"]
     assert env.active_agent == "solver_0"
-    prompt = observations["solver_0"]["messages"][0]["content"]
+    prompt = observations["solver_0"]["messages"][-1]["content"]
     assert prompt == f"Solve: {env.unwrapped.task.prompt}"
     assert observations["coder_0"] == observations["verifier_0"] == {"messages": ()}
     assert [(infos[agent]["role"], infos[agent]["active_agent"]) for agent in env.agents] == [
@@ -114,7 +101,8 @@ def test_a_step_is_one_turn_of_the_active_agent_and_all_others_are_ignored() -> 
     actions: dict[str, Any] = {"solver_0": "a", "coder_0": "ignored", "verifier_0": None}
     observations, rewards, terminations, truncations, infos = env.step(actions)
     assert [(turn.agent, turn.action) for turn in env.unwrapped.turns] == [("solver_0", "a")]
-    assert observations["coder_0"]["messages"] == ({"role": "user", "content": "Solver: a"},)
+    assert observations["coder_0"]["messages"][-1]["content"].endswith(" Solver: a")
+    assert observations["verifier_0"]["messages"] == ()
     assert rewards == dict.fromkeys(env.possible_agents, 0.0)
     assert terminations == truncations == dict.fromkeys(env.possible_agents, False)
     assert {info["active_agent"] for info in infos.values()} == {"coder_0"}
@@ -293,6 +281,45 @@ def test_instances_share_nothing_that_can_change() -> None:
     assert second.possible_agents == second.aec_env.possible_agents != []
 
 
+# --- copies and snapshots ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stack", STACKS)
+def test_forks_and_deep_copies_go_on_alike_and_apart(stack: str) -> None:
+    for make_copy in (TurnBasedParallelEnv.fork, copy.deepcopy):
+        env = TurnBasedParallelEnv(STACKS[stack]())
+        env.reset(seed=3)
+        env.step({"solver_0": "a"})
+        other = make_copy(env)
+        assert type(other.aec_env) is type(env.aec_env)
+        assert other.step({"coder_0": "b"})[0] == env.step({"coder_0": "b"})[0]
+        other.step({"verifier_0": "c"})
+        assert (env.active_agent, other.active_agent) == ("verifier_0", None)
+        assert len(env.unwrapped.turns) == 2
+        env.close()
+        other.close()
+
+
+@pytest.mark.parametrize("stack", ["bare", "ordered", "made with the rubric coach"])
+def test_a_snapshot_brings_an_episode_back_also_after_its_end(stack: str) -> None:
+    env = TurnBasedParallelEnv(STACKS[stack]())
+    env.reset(seed=3)
+    env.step({"solver_0": "a"})
+    snapshot = env.snapshot()
+    rest = [env.step({"coder_0": "b"}), env.step({"verifier_0": "c"})]
+    assert env.agents == []
+    env.restore(snapshot)
+    assert env.active_agent == "coder_0"
+    assert [env.step({"coder_0": "b"}), env.step({"verifier_0": "c"})] == rest
+    env.close()
+
+
+def test_other_copies_are_refused() -> None:
+    for make_copy in (copy.copy, pickle.dumps):
+        with pytest.raises(TypeError, match=r"fork|make"):
+            make_copy(parallel())
+
+
 # --- what is passed through -------------------------------------------------------------------
 
 
@@ -314,19 +341,7 @@ def test_what_the_view_passes_through() -> None:
 
 def test_closing_deletes_the_workspace_and_may_be_repeated() -> None:
     started: list[FakeSandbox] = []
-
-    def start() -> FakeSandbox:
-        started.append(FakeSandbox())
-        return started[-1]
-
-    env = TurnBasedParallelEnv(
-        PipelineEnv(
-            Scenario.model_validate(copy.deepcopy(TEAM)),
-            tasks=GeneratedMath(),
-            outcome=MathAnswerScorer(),
-            sandbox=start,
-        )
-    )
+    env = TurnBasedParallelEnv(team(started=started))
     env.reset()
     env.step({"solver_0": "a"})
     env.step({"coder_0": PROGRAM})

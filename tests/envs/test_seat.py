@@ -14,6 +14,7 @@ import pettingzoo
 import pytest
 from gymnasium.utils.env_checker import check_env
 from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv
+from team import code, make_env, printed
 
 from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.wrapper import CoachWrapper
@@ -27,27 +28,18 @@ from mappa_envs.teams import NOTHING_TO_SAY
 from mappa_envs.testing import FakeSandbox, ScriptedCoach, ScriptedTeam, play
 from mappa_envs.views.seat import SeatEnv
 
-TEAM = {
-    "name": "team",
-    "outcome": "math_answer",
-    "roles": {
-        "solver": {"prompt": "Solve: {{ problem }}", "script": ["It is {{ problem }}"]},
-        "coder": {"prompt": "Solver: {{ solver.message }}", "max_turns": 3, "tools": ["python"]},
-        "verifier": {"prompt": "Coder: {{ coder.message }} Output: {{ coder.output }}"},
-    },
-}
-PROGRAM = "```python\nprint(5)\n```"
+PROGRAM = code("print(5)")
 AGENTS = ("solver_0", "coder_0", "verifier_0")
 
 
-def team(*results: ExecResult | SandboxError, render_mode: str | None = None) -> PipelineEnv:
-    """The team on generated problems, with a sandbox that answers with `results`."""
-    return PipelineEnv(
-        Scenario.model_validate(copy.deepcopy(TEAM)),
+def team(*results: ExecResult | SandboxError, **settings: Any) -> PipelineEnv:
+    """The team on generated problems; the solver has a script, and programs print 5."""
+    return make_env(
+        *(results or [printed("5\n")]),
         tasks=GeneratedMath(),
-        outcome=MathAnswerScorer(),
-        sandbox=lambda: FakeSandbox(*(results or [ExecResult.of("5\n")])),
-        render_mode=render_mode,
+        solver={"script": ["It is {{ problem }}"]},
+        coder={"max_turns": 3},
+        **settings,
     )
 
 
@@ -81,10 +73,11 @@ def test_teammates_play_up_to_the_seats_turn() -> None:
     env = SeatEnv(team(), "verifier_0", an_opinion)
     observation, info = env.reset(seed=3)
     assert [(turn.agent, turn.action) for turn in env.aec_env.turns] == [
-        ("solver_0", "solver_0 saw 1"),
+        ("solver_0", "solver_0 saw 2"),
         ("coder_0", "coder_0 saw 1"),
     ]
-    assert last_message(observation).startswith("Coder: coder_0 saw 1 Output: ")
+    problem = env.aec_env.task.prompt
+    assert last_message(observation).startswith(f"Check: {problem} Coder: coder_0 saw 1 Output: ")
     assert info == {"role": "verifier", "task": info["task"]}
     assert set(info["task"]) >= {"id", "split"}
 
@@ -368,6 +361,7 @@ def test_a_deep_copy_goes_on_alike_and_apart() -> None:
         env.reset(seed=3)
         env.step(PROGRAM)
         other = copy.deepcopy(env)
+        assert other.np_random.bit_generator.state == env.np_random.bit_generator.state
         assert other.step("b") == env.step("b")
         assert len(env.aec_env.turns) == len(other.aec_env.turns) == 4
         assert other.reset() == env.reset()
@@ -378,7 +372,7 @@ def test_a_deep_copy_goes_on_alike_and_apart() -> None:
 def test_other_copies_are_refused() -> None:
     env = SeatEnv(team(), "coder_0")
     for make_copy in (copy.copy, pickle.dumps):
-        with pytest.raises(TypeError):
+        with pytest.raises(TypeError, match=r"fork|make"):
             make_copy(env)
 
 
@@ -399,7 +393,7 @@ def test_what_the_seat_passes_through() -> None:
     assert env.observation_space is aec.observation_space("coder_0")
     assert env.render_mode == "ansi"
     env.reset(seed=3)
-    assert "solver_0 saw 1" in str(env.render())
+    assert "solver_0 saw 2" in str(env.render())
     env.close()
     env.close()
 
