@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails
 
 from mappa_envs.errors import did_you_mean
 
-Path = tuple[int | str, ...]
+Place = tuple[int | str, ...]
 
 _TOML_WORDS = {"dictionary": "table", "tuple": "list"}
 _NOT_TOML = re.compile(r"valid (dictionary|tuple)( or instance of \w+)?")
@@ -32,13 +32,13 @@ def table_mistakes(error: ValidationError, model: type, table: Mapping[str, Any]
             dictionaries of them.
         table: What was validated.
     """
-    places: dict[Path, list[ErrorDetails]] = {}
+    places: dict[Place, list[ErrorDetails]] = {}
     for problem in error.errors():
         places.setdefault(_place(table, problem), []).append(problem)
     return [_line(place, problems, model) for place, problems in places.items()]
 
 
-def known_keys(model: type, place: Path) -> list[str]:
+def known_keys(model: type, place: Place) -> list[str]:
     """Return the keys of the table that lies at `place`; none where the keys are free.
 
     >>> from mappa_envs.scenario import Scenario
@@ -51,9 +51,9 @@ def known_keys(model: type, place: Path) -> list[str]:
     return list(_fields(kind))
 
 
-def _place(table: Mapping[str, Any], problem: ErrorDetails) -> Path:
+def _place(table: Mapping[str, Any], problem: ErrorDetails) -> Place:
     """Return the keys that lead to the mistake, without the names of types that were tried."""
-    place: Path = problem["loc"]
+    place: Place = problem["loc"]
     if problem["type"] == "missing":
         return place
     value: Any = table
@@ -65,7 +65,7 @@ def _place(table: Mapping[str, Any], problem: ErrorDetails) -> Path:
     return place
 
 
-def _line(place: Path, problems: list[ErrorDetails], model: type) -> str:
+def _line(place: Place, problems: list[ErrorDetails], model: type) -> str:
     where = ".".join(map(str, place))
     problem = problems[0]
     if problem["type"] in _UNKNOWN:
