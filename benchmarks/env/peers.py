@@ -36,23 +36,19 @@ class Peer:
         root = os.environ.get("MAPPA_CACHE_DIR") or Path.home() / ".cache" / "mappa"
         return Path(root) / "benchmarks" / self.requirement
 
-    @property
-    def installed(self) -> bool:
-        """Whether an installation was completed."""
-        return (self.folder / "complete").exists()
-
     def install(self) -> None:
         """Install it, if it is not there yet.
 
         Raises:
             PeerMissing: it cannot be installed.
         """
-        if self.installed:
+        complete = self.folder / "complete"
+        if complete.exists():
             return
         python = str(self.folder / "bin" / "python")
         _call(sys.executable, "-m", "venv", "--clear", str(self.folder))
         _call(python, "-m", "pip", "install", "--quiet", self.requirement)
-        (self.folder / "complete").touch()
+        complete.touch()
 
     @contextmanager
     def running(self) -> Iterator[Callable[[str], tuple[float, int]]]:
