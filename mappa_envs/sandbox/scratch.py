@@ -90,12 +90,25 @@ def _locked(folder: Path) -> int:
 
 
 def _make() -> tuple[Path, int]:
-    folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
-    lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder, lock = _claim()
     folder.chmod(0o711)
     (folder / "root").mkdir()
     return folder, lock
+
+
+def _claim() -> tuple[Path, int]:
+    """Return a new folder and its lock, held.
+
+    Another process that sweeps may take the lock of a new folder just before its owner does, and
+    delete both; then there is nothing to do but to make another.
+    """
+    while True:
+        folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        lock = os.open(folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if os.fstat(lock).st_nlink:
+            return folder, lock
+        os.close(lock)
 
 
 @atexit.register

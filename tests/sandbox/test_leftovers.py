@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import secrets
 import signal
@@ -103,6 +104,28 @@ def test_only_stale_folders_are_swept(temp: Path, monkeypatch: pytest.MonkeyPatc
     os.close(lock)
     scratch.sweep()
     assert not own.exists()
+
+
+def test_a_new_folder_that_is_swept_before_it_is_locked_is_made_again(
+    temp: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(temp))
+    lock_file, seen = fcntl.flock, []
+
+    def sweep_first(descriptor: int, operation: int) -> None:
+        if operation == fcntl.LOCK_EX and not seen:
+            seen.extend(temp.iterdir())
+            scratch.sweep()
+        lock_file(descriptor, operation)
+
+    monkeypatch.setattr(fcntl, "flock", sweep_first)
+    folder, lock = scratch._make()
+    assert len(seen) == 1
+    assert list(temp.iterdir()) == [folder]
+    assert folder not in seen
+    scratch.sweep()
+    assert sorted(path.name for path in folder.iterdir()) == ["lock", "root"]
+    os.close(lock)
 
 
 def test_cgroups_of_a_process_that_had_another_one(
