@@ -102,8 +102,8 @@ def turn_lines(turn: Turn, entry: LedgerEntry | None = None) -> Iterator[str]:
 
 
 def printable(text: str) -> str:
-    """Return a text without the control characters that would command a terminal."""
-    return text.translate(_TERMINAL_COMMANDS)
+    """Return a text without what would command a terminal or turn the order of its letters."""
+    return text.translate(_COMMANDS)
 
 
 def _file_lines(result: ToolResult) -> Iterator[str]:
@@ -112,8 +112,6 @@ def _file_lines(result: ToolResult) -> Iterator[str]:
             yield f"[{kind}] {', '.join(paths)}"
 
 
-_TERMINAL_COMMANDS: Mapping[int, str] = {
-    code: "\N{REPLACEMENT CHARACTER}"
-    for code in (*range(32), *range(127, 160))
-    if chr(code) not in "\n\t"
-}
+_CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_COMMANDS: Mapping[int, str] = dict.fromkeys((*_CONTROLS, *_TURNS), "\N{REPLACEMENT CHARACTER}")

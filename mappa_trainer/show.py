@@ -14,8 +14,10 @@ from rich.text import Text
 from mappa_trainer.errors import RunDirectoryError
 from mappa_trainer.runlog import Record, RunDirectory
 
-_CONTROLS = dict.fromkeys([*range(9), 11, 12, *range(14, 32), *range(127, 160)], "\ufffd")
-"""What a terminal would obey; tabs and line ends stay."""
+_CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
+_TURNS = (0x061C, 0x200E, 0x200F, *range(0x2028, 0x202F), *range(0x2066, 0x206A))
+_COMMANDS = dict.fromkeys((*_CONTROLS, *_TURNS), "\N{REPLACEMENT CHARACTER}")
+"""What a terminal would obey, or read in another order; tabs and line ends stay."""
 
 
 def show_episode(path: Path, number: int, source: str | None) -> None:
@@ -70,7 +72,7 @@ def _render(name: str, record: Record) -> Iterator[RenderableType]:
 
 def _plain(text: str, style: str = "") -> Text:
     """Return what an agent may have written: no markup or control character in it is followed."""
-    return Text(text.translate(_CONTROLS), style)
+    return Text(text.translate(_COMMANDS), style)
 
 
 def _panel(action: dict[str, Any]) -> Panel:

@@ -267,10 +267,13 @@ def test_a_saved_episode_has_a_line_for_each_action_and_one_for_the_end(
     assert Path("episode.jsonl").read_bytes() == before
 
 
-HOSTILE = "[red]x[/red] [link=file:///etc]y[/link] \x1b[2J\x1b]0;evil\x07 \x9b31m \b\x7f :smile:"
+HOSTILE = (
+    "[red]x[/red] [link=file:///etc]y[/link] \x1b[2J\x1b]0;evil\x07 \x9b31m "
+    "\b\x7f \u202e\u2066 :smile:"
+)
 SHOWN = (
     "[red]x[/red] [link=file:///etc]y[/link] \ufffd[2J\ufffd]0;evil\ufffd \ufffd31m "
-    "\ufffd\ufffd :smile:"
+    "\ufffd\ufffd \ufffd\ufffd :smile:"
 )
 
 
@@ -286,7 +289,7 @@ def test_nothing_that_agents_or_programs_say_is_obeyed(
     shown = capsys.readouterr()
     assert f"--- proponent_0, action 1\n{SHOWN}\n" in shown.out
     assert f"[output]\n{SHOWN}\ufffd\n" in shown.out
-    assert not set("\x1b\x07\x9b\r\b\x7f") & set(shown.out + shown.err)
+    assert not set("\x1b\x07\x9b\r\b\x7f\u202e\u2066") & set(shown.out + shown.err)
 
 
 def test_a_person_is_shown_hostile_messages_as_they_are(
@@ -298,7 +301,7 @@ def test_a_person_is_shown_hostile_messages_as_they_are(
     assert mappa("play", "debate", *seats, *TASK) == 2  # nothing is piped in
     shown = capsys.readouterr()
     assert f"│ {SHOWN[:60]}" in shown.out
-    assert not set("\x1b\x07\x9b\r\b\x7f") & set(shown.out)
+    assert not set("\x1b\x07\x9b\r\b\x7f\u202e\u2066") & set(shown.out)
     assert shown.err == "error: the input ended before opponent_0 could act; give one text more\n"
 
 
