@@ -17,6 +17,7 @@ from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.outcomes.protocol import OutcomeScorer
+from mappa_envs.outcomes.shared import SharedScorer
 from mappa_envs.play import Policy
 from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
@@ -29,16 +30,9 @@ from mappa_envs.views.parallel import TurnBasedParallelEnv
 from mappa_envs.views.seat import SeatEnv
 
 
-@functools.cache
-def _math_scorer() -> MathAnswerScorer:
-    """Return the process's one scorer: hundreds of environments share its child process.
-
-    An environment that closes ends the child; the next one that needs it starts it again.
-    """
-    return MathAnswerScorer()
-
-
-OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {"math_answer": _math_scorer}
+OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {
+    "math_answer": SharedScorer(MathAnswerScorer).part,
+}
 MAX_WEIGHT = 1000
 """Of a coach's weights: sums of larger rewards would no longer be exact."""
 SANDBOXES: dict[str, Callable[..., Sandbox]] = {
