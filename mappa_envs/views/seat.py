@@ -26,7 +26,9 @@ class SeatEnv(Forkable, gymnasium.Env[Observation, str]):
     Equal seeds, options and actions give equal episodes if the teammates are deterministic; the
     seed is that of the team's environment, so the same seed draws the same task there. Vector
     environments work; text has no place in shared memory, so asynchronous ones need
-    `vector_kwargs={"shared_memory": False}`.
+    `vector_kwargs={"shared_memory": False}`. Those of Gymnasium 1.0 to 1.4 skip a worker's action
+    when `reset` was called after its episode ended; leave the resets to them, or turn their
+    autoreset off.
 
     Args:
         aec_env: The team's environment, wrapped or not; it is closed with this one.

@@ -23,6 +23,7 @@ from mappa_envs.errors import ActionError, SandboxError, ScenarioError, TaskErro
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.sandbox.protocol import ExecResult
 from mappa_envs.scenario import Scenario
+from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.teams import NOTHING_TO_SAY
 from mappa_envs.testing import FakeSandbox, ScriptedCoach, ScriptedTeam, play
@@ -510,28 +511,38 @@ def test_autoreset_in_the_same_step_keeps_the_last_info() -> None:
 
 
 @pytest.mark.filterwarnings("error")
-def test_without_autoreset_the_caller_resets_what_is_over() -> None:
+@pytest.mark.parametrize("mode", ["sync", "async"])
+def test_without_autoreset_the_caller_resets_what_is_over(mode: str) -> None:
     modes = getattr(gymnasium.vector, "AutoresetMode", None)
     if modes is None:
         pytest.skip("this version of Gymnasium has one mode of autoreset")
-    envs = SyncVectorEnv(
-        [lambda: SeatEnv(team(), "coder_0", an_opinion)] * 2,
-        autoreset_mode=modes.DISABLED,
+    makers = [lambda: SeatEnv(team(), "coder_0", an_opinion)] * 2
+    envs: Any = (
+        SyncVectorEnv(makers, autoreset_mode=modes.DISABLED)
+        if mode == "sync"
+        else AsyncVectorEnv(makers, autoreset_mode=modes.DISABLED, shared_memory=False)
     )
-    before, _ = envs.reset(seed=[1, 2])
+    envs.reset(seed=[1, 2])
     _, _, terminations, _, _ = envs.step(("It is 5.", PROGRAM))
     assert terminations.tolist() == [True, False]
     observations, _ = envs.reset(options={"reset_mask": terminations})
-    assert len(observations["messages"][0]) == len(before["messages"][0]) == 1
-    assert last_message({"messages": observations["messages"][1]}).endswith("5")
+    assert len(observations["messages"][0]) == 1
+    assert observations["messages"][1][-1]["content"] == "Output of your program:\n5"
+    assert envs.step(("It is 6.", "It is 5."))[2].tolist() == [True, True]
+    envs.close()
 
 
-def test_asynchronous_workers_run_programs_and_leave_nothing_behind(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    for folder in (tmp_path, *tmp_path.parents[:2]):
-        folder.chmod(0o711)
-    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+@pytest.fixture
+def temp(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The folder for temporary files of workers forked from here; every user may enter it."""
+    scratch_folder()  # the own one lies elsewhere and stays
+    with tempfile.TemporaryDirectory() as name:
+        Path(name).chmod(0o755)
+        monkeypatch.setattr(tempfile, "tempdir", name)
+        yield Path(name)
+
+
+def test_asynchronous_workers_run_programs_and_leave_nothing_behind(temp: Path) -> None:
     tables = {"teammates": a_programmer, "sandbox": {"preload": []}}
     alone = made(**tables)
     assert r"\boxed{True}" in last_message(alone.reset(seed=1)[0])
@@ -541,11 +552,11 @@ def test_asynchronous_workers_run_programs_and_leave_nothing_behind(
         observations, _ = envs.reset(seed=seed)
         for messages in observations["messages"]:
             assert r"\boxed{True}" in messages[-1]["content"]
-    assert len(list(tmp_path.iterdir())) >= 2
+    assert len(list(temp.iterdir())) == 2
     envs.close()
+    assert list(temp.iterdir()) == []
     assert r"\boxed{True}" in last_message(alone.reset(seed=1)[0])
     alone.close()
-    assert len(list(tmp_path.iterdir())) <= 1
 
 
 def test_shared_memory_is_refused_with_a_reason() -> None:
