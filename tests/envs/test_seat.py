@@ -22,8 +22,8 @@ from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError, SandboxError, ScenarioError, TaskError
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.sandbox.protocol import ExecResult
-from mappa_envs.scenario import Scenario
 from mappa_envs.sandbox.scratch import scratch_folder
+from mappa_envs.scenario import Scenario
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.teams import NOTHING_TO_SAY
 from mappa_envs.testing import FakeSandbox, ScriptedCoach, ScriptedTeam, play
