@@ -29,7 +29,6 @@ from mappa_envs.tasks.source import TaskSource
 from mappa_envs.views.parallel import TurnBasedParallelEnv
 from mappa_envs.views.seat import SeatEnv
 
-
 OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {
     "math_answer": SharedScorer(MathAnswerScorer).part,
 }

@@ -7,12 +7,10 @@ from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
-from mappa_envs.types import Message
+from mappa_envs.play import Observation
 
 NOTHING_TO_SAY = "I have nothing to add."
 """What a role without a script says."""
-
-_Observation = Mapping[str, tuple[Message, ...]]
 
 
 class ScriptedTeam:
@@ -26,7 +24,7 @@ class ScriptedTeam:
     def __init__(self, texts: Mapping[str, Sequence[str]]) -> None:
         self._texts = {agent: list(own) for agent, own in texts.items()}
 
-    def __call__(self, agent: str, observation: _Observation) -> str:
+    def __call__(self, agent: str, observation: Observation) -> str:
         """Return the agent's next text.
 
         Raises:
@@ -52,7 +50,7 @@ class ScenarioTeam:
     def __init__(self, env: AECEnv[str, Any, Any]) -> None:
         self._env = env.unwrapped
 
-    def __call__(self, agent: str, observation: _Observation) -> str:
+    def __call__(self, agent: str, observation: Observation) -> str:
         """Return the agent's text for its next action."""
         scenario = self._env.scenario
         role = dict(zip(scenario.agents, scenario.roles.values(), strict=True))[agent]

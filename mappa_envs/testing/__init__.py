@@ -5,14 +5,13 @@ from __future__ import annotations
 from mappa_envs.teams import ScriptedTeam
 from mappa_envs.testing.env import ENV_CHECKS, check_env, run_env_check
 from mappa_envs.testing.fakes import FakeSandbox, ScriptedCoach
-from mappa_envs.testing.play import Policy, play
+from mappa_envs.testing.play import play
 from mappa_envs.testing.sandbox import SANDBOX_CHECKS, check_sandbox, run_sandbox_check
 
 __all__ = [
     "ENV_CHECKS",
     "SANDBOX_CHECKS",
     "FakeSandbox",
-    "Policy",
     "ScriptedCoach",
     "ScriptedTeam",
     "check_env",

@@ -1,17 +1,15 @@
-"""The plain PettingZoo loop."""
+"""A whole episode in one line of a test."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
+from mappa_envs.play import Policy
+from mappa_envs.play import play as play_episode
 from mappa_envs.teams import ScriptedTeam
-from mappa_envs.types import Message
-
-Policy = Callable[[str, Mapping[str, tuple[Message, ...]]], str]
-"""What acts for every agent: `policy(agent, observation)` returns the action."""
 
 
 def play(
@@ -32,10 +30,5 @@ def play(
         For each agent, the reward of every `last()` in order; its sum is all the agent was paid.
     """
     policy = ScriptedTeam(actions) if isinstance(actions, Mapping) else actions
-    env.reset(seed=seed, options=options)
-    paid: dict[str, list[float]] = {agent: [] for agent in env.possible_agents}
-    for agent in env.agent_iter():
-        observation, reward, terminated, truncated, _ = env.last()
-        paid[agent].append(reward)
-        env.step(None if terminated or truncated else policy(agent, observation))
-    return paid
+    played = play_episode(env, policy, seed, options)
+    return {agent: list(rewards) for agent, rewards in played.rewards.items()}
