@@ -128,6 +128,7 @@ def test_the_last_step_holds_the_last_rewards_and_infos_and_ends_the_episode() -
     assert truncations == dict.fromkeys(agents, False)
     assert observations["verifier_0"]["messages"][-1]["content"] == r"\boxed{5}"
     assert (env.agents, env.active_agent, env.num_agents) == ([], None, 0)
+    assert env.aec_env.agents == []
     assert [infos[agent]["active_agent"] for agent in agents] == [None] * 3
     assert [infos[agent]["end_reason"] for agent in agents] == ["completed"] * 3
     assert [len(infos[agent]["turns"]) for agent in agents] == [1, 2, 1]
