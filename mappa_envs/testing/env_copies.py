@@ -19,6 +19,7 @@ from mappa_envs.testing.env_traces import (
     same,
     trace,
 )
+from mappa_envs.testing.expect import equal
 
 _REFUSALS = (TypeError, NotImplementedError, pickle.PickleError)
 
@@ -45,11 +46,14 @@ def _check_copies(env_fn: EnvFn, make_copy: Callable[[Env], Env], what: str) -> 
         env.reset(seed=SEED)
         steps = moments(env)
         actual = [next(steps) for _ in range(turn + 1)]
+        standing = (list(env.agents), env.agent_selection)
         if _can_copy(env, make_copy, what):
             with closing(make_copy(env)) as twin:
                 same(list(moments(twin, turn=turn)), expected[turn:], f"{what}, the rest")
             with closing(make_copy(env)) as twin:
                 list(moments(twin, OTHER_SCRIPT, turn))
+        still = (list(env.agents), env.agent_selection)
+        equal(still, standing, f"agents, and who is to act, after {what} went on")
         same(actual + list(steps), expected, f"the episode of which there was {what}")
 
 

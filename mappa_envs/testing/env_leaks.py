@@ -17,8 +17,8 @@ from mappa_envs.testing.env_traces import EnvFn, MixedScript, moments, new_trace
 
 _EPISODES = 8
 """Of a round, in one environment; and as many in environments of their own."""
-_BYTES = 400
-"""What an episode may add to the memory; a message that stays is more."""
+_BYTES = 1000
+"""What an episode may add to the memory, for caches that fill slowly; its messages are more."""
 
 
 def nothing_piles_up(env_fn: EnvFn) -> None:

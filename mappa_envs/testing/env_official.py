@@ -6,7 +6,7 @@ import gc
 import re
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from typing import Any
 
 from pettingzoo.test import api_test, render_test, seed_test  # type: ignore[import-untyped]
@@ -24,7 +24,12 @@ UNAVOIDABLE_WARNINGS = (
 
 def pettingzoo_api_test_passes(env_fn: EnvFn) -> None:
     """Attributes, keys, rewards, spaces and turns follow the AEC interface."""
-    _in_both_orders(env_fn, lambda make: api_test(make(), num_cycles=300))
+
+    def test(make: EnvFn) -> None:
+        with closing(make()) as env:
+            api_test(env, num_cycles=300)
+
+    _in_both_orders(env_fn, test)
 
 
 def pettingzoo_seed_test_passes(env_fn: EnvFn) -> None:
@@ -44,23 +49,8 @@ def _in_both_orders(env_fn: EnvFn, test: Callable[[EnvFn], None]) -> None:
         return OrderEnforcingWrapper(env_fn(**options))
 
     for make in (env_fn, ordered):
-        with _closed_at_the_end(make) as closed, _without_warnings():
-            test(closed)
-
-
-@contextmanager
-def _closed_at_the_end(env_fn: EnvFn) -> Iterator[EnvFn]:
-    made: list[Env] = []
-
-    def make(**options: Any) -> Env:
-        made.append(env_fn(**options))
-        return made[-1]
-
-    try:
-        yield make
-    finally:
-        for env in made:
-            env.close()
+        with _without_warnings():
+            test(make)
 
 
 @contextmanager

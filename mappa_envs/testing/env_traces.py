@@ -22,7 +22,7 @@ EnvFn: TypeAlias = Callable[..., Env]
 
 SEED = 7
 """Of `reset`, wherever any seed would do."""
-MOST_TURNS = 10_000
+MOST_TURNS = 1000
 """An episode that is longer than this is taken for one without an end."""
 ODD_TEXTS = (
     "",
