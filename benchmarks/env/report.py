@@ -37,8 +37,9 @@ def keep_constant(group: str, row: str, seconds: float) -> None:
 
 
 def note(group: str, line: str) -> None:
-    """Say something below a group."""
-    NOTES.setdefault(group, []).append(line)
+    """Say something below a group, once."""
+    if line not in NOTES.setdefault(group, []):
+        NOTES[group].append(line)
 
 
 def lines() -> Iterator[str]:

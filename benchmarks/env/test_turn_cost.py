@@ -11,6 +11,11 @@ from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.types import Task
 
 ROUNDS = 300
+WHAT_IS_COUNTED = (
+    "a whole episode by its turns: reset, dead turns and, at its end, the outcome (see there)",
+    "no action calls a tool or has a box, so no child process is asked",
+    "TextArena as made cuts actions to 1,000 characters; GEM's game has a single player",
+)
 TASK = Task("sum", "What is 2 + 3?", ("5",))
 MESSAGES = {
     "no box in 11 characters, as above": ACTIONS["11 characters"],
@@ -50,6 +55,8 @@ def test_turn(benchmark: BenchmarkFixture, subject: tuple[str, Play], length: st
         CLOCK.play, args=(play, ACTIONS[length]), rounds=ROUNDS, warmup_rounds=ROUNDS // 10
     )
     report.keep(benchmark, group, name)
+    for line in WHAT_IS_COUNTED if benchmark.enabled else ():
+        report.note(group, line)
 
 
 @pytest.mark.parametrize("message", MESSAGES)
