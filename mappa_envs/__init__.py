@@ -15,13 +15,12 @@ folder, with PettingZoo and Gymnasium:
 from __future__ import annotations
 
 from mappa_envs.registration import register
-from mappa_envs.registry import make_mathchat, make_parallel, make_pipeline, make_seat
+from mappa_envs.registry import make_parallel, make_pipeline, make_seat
 from mappa_envs.scenario import Scenario, load_scenario
 
 __all__ = [
     "Scenario",
     "load_scenario",
-    "make_mathchat",
     "make_parallel",
     "make_pipeline",
     "make_seat",

@@ -120,11 +120,6 @@ def make_seat(
     return SeatEnv(env, seat, teammates)
 
 
-def make_mathchat(**tables: Any) -> AECEnv[str, Any, str]:
-    """Build `mappa/MathChat-v0`; the arguments are those of `make_pipeline`."""
-    return make_pipeline("mathchat", **tables)
-
-
 def task_source(scenario: Scenario) -> TaskSource:
     """Return the tasks a scenario names.
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mappa_envs import Scenario, load_scenario, make_mathchat, make_pipeline
+from mappa_envs import Scenario, load_scenario, make_pipeline
 from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
@@ -474,7 +474,7 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
 )
 def test_a_wrong_table_of_make(tables: Any, words: str) -> None:
     with pytest.raises(ScenarioError, match=words.replace("?", r"\?")) as caught:
-        make_mathchat(**tables)
+        make_pipeline("mathchat", **tables)
     assert "\n" not in str(caught.value)
 
 
@@ -500,7 +500,7 @@ def test_a_shipped_name_wins_over_a_folder_of_that_name(
 
 def test_errors_of_the_user_have_one_base() -> None:
     with pytest.raises(MappaEnvError) as caught:
-        make_mathchat(coach={"kind": "oracle"})
+        make_pipeline("mathchat", coach={"kind": "oracle"})
     assert isinstance(caught.value, ValueError)
 
 

@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from mappa_envs.errors import SandboxError
-from mappa_envs.registry import make_mathchat
+from mappa_envs.registry import make_pipeline
 from mappa_envs.sandbox import (
     Access,
     Actor,
@@ -513,5 +513,5 @@ def test_an_image_of_ones_own(image: str) -> None:
 
 
 def test_the_table_of_make(docker: Any) -> None:
-    env = make_mathchat(sandbox={"level": "docker", "preload": ["colorsys"]})
+    env = make_pipeline("mathchat", sandbox={"level": "docker", "preload": ["colorsys"]})
     env.close()

@@ -59,7 +59,9 @@ def zygote(level: LocalLevel, bare: LocalSandbox) -> Zygote:
 
 
 def workspaces() -> set[str]:
-    return {path.name for path in scratch_folder().iterdir()} - {"lock", "root"}
+    """The workspaces of which the files, or the contents kept of them, are there."""
+    names = {path.name for path in scratch_folder().iterdir()} - {"lock", "root"}
+    return {name.removesuffix(".store") for name in names}
 
 
 # --- which level ------------------------------------------------------------------------------
