@@ -59,8 +59,8 @@ def _resources_of_two_rounds(env_fn: EnvFn) -> tuple[dict[str, int], dict[str, i
         counts = []
         for _ in range(2):
             for seed in range(_EPISODES):
-                trace(env, seed, MixedScript(seed % 2))
-                new_trace(env_fn, seed, MixedScript(seed % 2))
+                trace(env, seed, MixedScript(seed % 4))
+                new_trace(env_fn, seed, MixedScript(seed % 4))
             counts.append(_resources())
     return counts[0], counts[1]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import re
 import warnings
 from collections.abc import Callable, Iterator
@@ -55,9 +54,10 @@ def _in_both_orders(env_fn: EnvFn, test: Callable[[EnvFn], None]) -> None:
 
 @contextmanager
 def _without_warnings() -> Iterator[None]:
-    gc.collect()  # what others left unclosed shall warn before
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
+        # These come when garbage is collected, of whatever others left open.
+        warnings.simplefilter("ignore", ResourceWarning)
         yield
     known = re.compile("|".join(map(re.escape, UNAVOIDABLE_WARNINGS)))
     others = {str(each.message) for each in caught if not known.match(str(each.message))}
