@@ -41,7 +41,7 @@ class Episode:
     def begin(cls, scenario: Scenario, task: Task, seed: int, files: Files = ()) -> Episode:
         """Return an episode in which the first agent has its prompt."""
         empty: dict[str, tuple[Message, ...]] = dict.fromkeys(scenario.agents, ())
-        return cls(scenario, task, seed, empty)._opened(files)
+        return cls(scenario, task, seed, empty)._visited(0, files)
 
     @property
     def role_name(self) -> str:
@@ -74,14 +74,14 @@ class Episode:
             said.append(Message(role="user", content=turn.feedback))
         return replace(
             self,
-            messages=self._with(*said),
+            messages=self._with(self.agent, said),
             turns=(*self.turns, turn),
             taken=self.taken + 1,
         )
 
     def handed_on(self, files: Files) -> Episode:
         """Return the episode in which the next visit begins."""
-        return replace(self, visit=self.visit + 1, taken=0)._opened(files)
+        return self._visited(self.visit + 1, files)
 
     def ended(self, reason: EndReason, outcome: Outcome | None = None) -> Episode:
         """Return the episode at its end."""
@@ -101,19 +101,21 @@ class Episode:
         values = {field: self._value(field, files, access) for field in template_fields(template)}
         return render_template(template, values)
 
-    def _opened(self, files: Files) -> Episode:
-        """Return the episode with the prompt of the visit that begins."""
-        role, seen_before = self.role, bool(self.messages[self.agent])
+    def _visited(self, visit: int, files: Files) -> Episode:
+        """Return the episode in which a visit begins, with its prompt."""
+        name = self.scenario.visits[visit]
+        role, agent = self.scenario.roles[name], f"{name}_0"
+        seen_before = bool(self.messages[agent])
         said = []
         if role.system and not seen_before:
             said.append(Message(role="system", content=role.system))
         template = role.again if seen_before and role.again else role.prompt
         said.append(Message(role="user", content=self.fill(template, files, role.files)))
-        return replace(self, messages=self._with(*said))
+        return replace(self, messages=self._with(agent, said), visit=visit, taken=0)
 
-    def _with(self, *said: Message) -> dict[str, tuple[Message, ...]]:
-        """Return all conversations, with something added to that of the agent who acts."""
-        return {**self.messages, self.agent: (*self.messages[self.agent], *said)}
+    def _with(self, agent: str, said: list[Message]) -> dict[str, tuple[Message, ...]]:
+        """Return all conversations, with something added to an agent's."""
+        return {**self.messages, agent: (*self.messages[agent], *said)}
 
     def _value(self, field: str, files: Files, access: Access) -> str:
         if field == "problem":

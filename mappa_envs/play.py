@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -88,7 +90,7 @@ async def play_many(
     When it is cancelled, or one episode fails, all of them end, and their environments are closed.
 
     Args:
-        make_env: Makes an environment with `astep`; called at most `at_once` times.
+        make_env: Makes an environment with `astep`; called once, the others are copies of it.
         policy: Awaited for every action of every episode.
         plays: The episodes.
         at_once: How many episodes are under way at a time. Programs share the cores, and their
@@ -103,20 +105,22 @@ async def play_many(
     waiting = iter(enumerate(todo))
     done: dict[int, Played] = {}
 
-    async def one_after_another() -> None:
-        env = make_env()
-        try:
-            for index, play in waiting:
-                done[index] = await aplay(env, policy, play.seed, play.options)
-        finally:
-            env.close()
+    async def one_after_another(env: AECEnv[str, Any, Any]) -> None:
+        for index, play in waiting:
+            done[index] = await aplay(env, policy, play.seed, play.options)
 
-    try:
-        async with asyncio.TaskGroup() as group:
-            for _ in range(min(at_once, len(todo))):
-                group.create_task(one_after_another())
-    except BaseExceptionGroup as failed:
-        raise failed.exceptions[0] from None
+    with ExitStack() as closing:
+        first = make_env()
+        closing.callback(first.close)
+        try:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(one_after_another(first))
+                for _ in range(1, min(at_once, len(todo))):
+                    other = copy.deepcopy(first)
+                    closing.callback(other.close)
+                    group.create_task(one_after_another(other))
+        except BaseExceptionGroup as failed:
+            raise failed.exceptions[0] from None
     return [done[index] for index in range(len(todo))]
 
 

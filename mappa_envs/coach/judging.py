@@ -13,7 +13,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mappa_envs.coach.protocol import AsyncCoach, Coach, CoachContext
+from mappa_envs.coach.protocol import Coach, CoachContext
 from mappa_envs.errors import CoachError
 from mappa_envs.types import Assessment, Turn
 from mappa_envs.waiting import Wait, finish, in_place, threads
@@ -66,7 +66,7 @@ async def answer(begun: Answer, wait: Wait) -> Judgement | None:
 
 
 def _is_awaited(coach: Coach, wait: Wait) -> bool:
-    return wait is not in_place and isinstance(coach, AsyncCoach)
+    return wait is not in_place and hasattr(coach, "aassess")
 
 
 def _ask_here(coach: Coach, question: Question) -> Judgement:
@@ -92,4 +92,4 @@ def _checked(assessment: Assessment, coach: str) -> Assessment:
     is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
     if not is_number or not 0 <= score <= 10:
         raise CoachError(f"coach {coach!r} gave {score!r}; a score is a number from 0 to 10")
-    return replace(assessment, score=float(score))
+    return assessment if type(score) is float else replace(assessment, score=float(score))

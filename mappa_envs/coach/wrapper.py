@@ -184,18 +184,19 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         self, turns: tuple[Turn, ...], wait: Wait
     ) -> tuple[list[LedgerEntry], dict[int, Question]]:
         """Return the ledger with an entry for the last turn, and what is pending after it."""
-        question = self._question(turns)
-        entries = [*self._entries, self._open_entry(turns[-1])]
-        pending = {**self._pending, turns[-1].step: question}
+        turn, question = turns[-1], self._question(turns)
         if not self.deferred:
             judgement = await judge(self.coach, question, wait)
-            return self._closed(entries, {turns[-1].step: judgement}), {}
+            return [*self._entries, self._entry(turn, judgement)], {}
+        pending = {**self._pending, turn.step: question}
         for step in pending.keys() - self._answers.keys():
             self._answers[step] = begin(self.coach, pending[step], wait)
         if self.env.end_reason is None:
-            return entries, pending
-        judgements = {step: await self._answer(step, pending[step], wait) for step in pending}
-        return self._closed(entries, judgements), {}
+            return [*self._entries, self._entry(turn, None)], pending
+        return [
+            self._entry(asked.turn, await self._answer(step, asked, wait))
+            for step, asked in pending.items()
+        ], {}
 
     async def _answer(self, step: int, question: Question, wait: Wait) -> Judgement:
         judgement = await answer(self._answers[step], wait)
@@ -208,45 +209,25 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         context = CoachContext(problem=self.env.task.prompt, history=turns[:-1])
         return Question(turns[-1], context, refusal)
 
-    def _open_entry(self, turn: Turn) -> LedgerEntry:
+    def _entry(self, turn: Turn, judgement: Judgement | None) -> LedgerEntry:
+        """Return the entry of a turn; it is pending without a judgement."""
+        said = judgement.assessment if judgement is not None else None
         return LedgerEntry(
             step=turn.step,
             agent=turn.agent,
             role=turn.role,
             index=turn.index,
-            status="pending",
-            score=None,
+            status="pending" if judgement is None else "unscored" if said is None else "scored",
+            score=None if said is None else said.score,
             process_weight=self.payment.process_weight,
             outcome_weight=self.payment.outcome_weight,
             outcome=None,
-            reward=0.0,
-            rationale="",
+            reward=0.0 if said is None else self.payment.process(said.score),
+            rationale="" if judgement is None else judgement.why,
             coach=self.coach.id,
-        )
-
-    def _closed(
-        self, entries: list[LedgerEntry], judgements: Mapping[int, Judgement]
-    ) -> list[LedgerEntry]:
-        """Return the entries with what the coach said of them."""
-        return [
-            self._with_judgement(entry, judgements[entry.step])
-            if entry.step in judgements
-            else entry
-            for entry in entries
-        ]
-
-    def _with_judgement(self, entry: LedgerEntry, judgement: Judgement) -> LedgerEntry:
-        known: dict[str, Any] = {"rationale": judgement.why, "latency_s": judgement.latency_s}
-        if (said := judgement.assessment) is None:
-            return replace(entry, status="unscored", **known)
-        return replace(
-            entry,
-            status="scored",
-            score=said.score,
-            reward=self.payment.process(said.score),
-            prompt_hash=said.prompt_hash,
-            cost=said.cost,
-            **known,
+            prompt_hash=None if said is None else said.prompt_hash,
+            cost=None if said is None else said.cost,
+            latency_s=0.0 if judgement is None else judgement.latency_s,
         )
 
     def _pay(self, agent: str, entries: list[LedgerEntry], pending: dict[int, Question]) -> None:
@@ -288,8 +269,8 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
 
 def _with_env_reward(entries: list[LedgerEntry], agent: str, paid: float) -> list[LedgerEntry]:
     """Return the entries, with what the environment itself paid noted at the last action."""
-    own = [i for i, entry in enumerate(entries) if entry.agent == agent]
-    if not own or not paid:
+    own = [i for i, entry in enumerate(entries) if entry.agent == agent] if paid else []
+    if not own:
         return entries
     last = own[-1]
     noted = replace(entries[last], env_reward=entries[last].env_reward + paid)

@@ -66,6 +66,7 @@ class WorkspaceSandbox(ABC):
             except BaseException:  # an interrupt too: what did not come to its end did not happen
                 with _disk_errors():
                     workspace.restore(before)
+                del before  # or whoever keeps the exception keeps the contents on disk
                 raise
             if over:
                 return replace(result, limit_hit="files")

@@ -16,6 +16,7 @@ from team import SILENT, code, make_env, printed, trace
 
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.coach.wrapper import CoachWrapper
+from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError, CoachError
 from mappa_envs.play import Play, aplay, play, play_many
 from mappa_envs.sandbox import ExecResult
@@ -189,13 +190,11 @@ def test_no_episode_at_a_time_is_refused() -> None:
         asyncio.run(play_many(make_env, awaited(ScriptedTeam({})), [Play()], at_once=0))
 
 
-def test_a_failing_episode_ends_all_and_closes_their_environments() -> None:
+def test_a_failing_episode_ends_all_and_closes_their_environments(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     closed = []
-
-    def make() -> Any:
-        env = make_env()
-        env.close = lambda: closed.append(env)  # type: ignore[method-assign]
-        return env
+    monkeypatch.setattr(PipelineEnv, "close", closed.append)
 
     async def policy(agent: str, observation: Any) -> str:
         if agent == "coder_0":
@@ -203,8 +202,8 @@ def test_a_failing_episode_ends_all_and_closes_their_environments() -> None:
         return "text"
 
     with pytest.raises(LookupError, match="no text for the coder"):
-        asyncio.run(play_many(make, policy, [Play(seed) for seed in range(5)], at_once=3))
-    assert len(closed) == 3
+        asyncio.run(play_many(make_env, policy, [Play(seed) for seed in range(5)], at_once=3))
+    assert len(set(map(id, closed))) == len(closed) == 3
 
 
 def test_only_one_action_runs_at_a_time() -> None:
