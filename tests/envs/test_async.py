@@ -194,7 +194,7 @@ def test_a_failing_episode_ends_all_and_closes_their_environments(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     closed = []
-    monkeypatch.setattr(PipelineEnv, "close", closed.append)
+    monkeypatch.setattr(PipelineEnv, "close", lambda env: closed.append(env))
 
     async def policy(agent: str, observation: Any) -> str:
         if agent == "coder_0":
