@@ -347,6 +347,14 @@ class KeepsItsConversations(TinyEnv):
         self.kept.append(self.conversations)
 
 
+class KeepsItsFirstMessages(TinyEnv):
+    kept: ClassVar[list[Any]] = []
+
+    def begin(self) -> None:
+        super().begin()
+        self.kept.append(self.observe("asker_0"))
+
+
 class KeepsADescriptor(TinyEnv):
     def begin(self) -> None:
         super().begin()
@@ -485,6 +493,7 @@ BROKEN: Mapping[type[TinyEnv], Mapping[str, str]] = {
 
 LEAKS: Mapping[type[TinyEnv], str] = {
     KeepsItsConversations: "bytes of memory",
+    KeepsItsFirstMessages: "bytes of memory",
     KeepsADescriptor: "open descriptors",
     KeepsAProcess: "processes",
     KeepsAThread: "threads",

@@ -18,20 +18,18 @@ from mappa_envs.testing import ENV_CHECKS, run_env_check
 
 Env = AECEnv[str, Any, str]
 COACH = {"kind": "rubric", "outcome_weight": 0.3}
-SANDBOX: dict[str, Any] = {"preload": []}
-"""Programs need no heavy modules here, and the process that forks them starts sooner."""
 
 
 def bare(folder: str, **options: Any) -> Env:
-    return make_pipeline(folder, sandbox=SANDBOX, **options)
+    return make_pipeline(folder, **options)
 
 
 def coached(folder: str, **options: Any) -> Env:
-    return make_pipeline(folder, coach=COACH, sandbox=SANDBOX, **options)
+    return make_pipeline(folder, coach=COACH, **options)
 
 
 def deferred(folder: str, **options: Any) -> Env:
-    return make_pipeline(folder, coach={**COACH, "deferred": True}, sandbox=SANDBOX, **options)
+    return make_pipeline(folder, coach={**COACH, "deferred": True}, **options)
 
 
 def coached_outside_ordered(folder: str, **options: Any) -> Env:
