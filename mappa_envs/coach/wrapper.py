@@ -14,6 +14,7 @@ from mappa_envs.coach.judging import Answer, Judgement, Question, answer, begin,
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
 from mappa_envs.env import EnvSnapshot
+from mappa_envs.errors import ActionError
 from mappa_envs.forking import Forkable
 from mappa_envs.records import show
 from mappa_envs.types import LedgerEntry, Message, Turn
@@ -151,6 +152,8 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         return other
 
     async def _step(self, action: str | None, wait: Wait) -> None:
+        if not hasattr(self, "rewards"):
+            raise ActionError("step() before reset(): there is no episode; call reset() first")
         if not self.env.agents or self._is_dead(self.env.agent_selection):
             self._dead_step(action)
             return

@@ -61,8 +61,6 @@ STACKS: dict[str, Callable[..., Env]] = {
 KNOWN_GAPS = {
     # PettingZoo's own wrapper, not what is in it, is copied.
     "ordered outside coached": {"shallow_copies_go_on_alone_or_are_refused"},
-    # A step before reset() is an AttributeError of the wrapper inside.
-    "coached outside ordered": {"steps_outside_an_episode_are_refused"},
 }
 IN_ANOTHER_PROCESS = ("another_process_sees_the_same", "nothing_piles_up")
 
