@@ -6,14 +6,18 @@ import threading
 from pathlib import Path
 from typing import Any
 
+import broken_calls
+import broken_episodes
 import numpy as np
 import pytest
-from broken import BROKEN, LEAKS, InfosHoldAHash, OneIsToldWhy, RendersNothing
+from broken_calls import LEAKS, OneIsToldWhy
+from broken_episodes import InfosHoldAHash, RendersNothing
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 from tiny import RichEnv, TinyEnv
 
 from mappa_envs.testing import ENV_CHECKS, check_env, run_env_check
 
+BROKEN = {**broken_episodes.BROKEN, **broken_calls.BROKEN}
 IN_ANOTHER_PROCESS = {"another_process_sees_the_same", "nothing_piles_up"}
 """Checks that take as long as Python takes to start."""
 
