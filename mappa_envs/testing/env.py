@@ -7,7 +7,6 @@ from contextlib import redirect_stdout
 from io import StringIO
 from types import MappingProxyType
 
-from mappa_envs.errors import SandboxError
 from mappa_envs.testing import (
     env_copies,
     env_errors,
@@ -18,6 +17,7 @@ from mappa_envs.testing import (
     env_rewards,
 )
 from mappa_envs.testing.env_traces import EnvFn
+from mappa_envs.testing.kit import Kit
 
 Check = Callable[[EnvFn], None]
 """Raises `AssertionError` if the environments that a function makes are not as they should be."""
@@ -47,14 +47,7 @@ def run_env_check(name: str, env_fn: EnvFn, *, known_gap: bool = False) -> None:
         AssertionError: the check failed, or is a known gap and did not.
         SandboxError: there is no sandbox to be had.
     """
-    try:
-        _run(ENV_CHECKS[name], env_fn)
-    except AssertionError:
-        if not known_gap:
-            raise
-    else:
-        if known_gap:
-            raise AssertionError(f"{name}: it holds; take it from the known gaps")
+    _KIT.run(name, env_fn, known_gap=known_gap)
 
 
 def check_env(env_fn: EnvFn, *, known_gaps: Collection[str] = ()) -> None:
@@ -80,23 +73,7 @@ def check_env(env_fn: EnvFn, *, known_gaps: Collection[str] = ()) -> None:
         ValueError: a known gap is the name of no check.
         SandboxError: there is no sandbox to be had.
     """
-    if unknown := sorted(set(known_gaps) - ENV_CHECKS.keys()):
-        raise ValueError(f"no checks: {', '.join(unknown)}; see ENV_CHECKS")
-    failures = []
-    for name in ENV_CHECKS:
-        try:
-            run_env_check(name, env_fn, known_gap=name in known_gaps)
-        except AssertionError as error:
-            failures.append(f"{name}: {error}")
-    if failures:
-        raise AssertionError("\n".join(failures))
+    _KIT.run_all(env_fn, known_gaps)
 
 
-def _run(check: Check, env_fn: EnvFn) -> None:
-    try:
-        with redirect_stdout(StringIO()):
-            check(env_fn)
-    except (AssertionError, SandboxError):
-        raise
-    except Exception as error:
-        raise AssertionError(f"expected no exception, got {error!r}") from error
+_KIT = Kit(ENV_CHECKS, lambda: redirect_stdout(StringIO()))

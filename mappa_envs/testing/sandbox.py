@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import closing, contextmanager
 from types import MappingProxyType
 
-from mappa_envs.errors import SandboxError
 from mappa_envs.sandbox.protocol import Sandbox
 from mappa_envs.testing import sandbox_files, sandbox_isolation, sandbox_programs
+from mappa_envs.testing.kit import Kit
 
 Factory = Callable[[], Sandbox]
 """Makes a sandbox with an empty workspace."""
@@ -47,14 +47,7 @@ def run_sandbox_check(name: str, factory: Factory, *, known_gap: bool = False) -
         AssertionError: the check failed, or is a known gap and did not.
         SandboxError: there is no sandbox to be had.
     """
-    try:
-        _run(SANDBOX_CHECKS[name], factory)
-    except AssertionError:
-        if not known_gap:
-            raise
-    else:
-        if known_gap:
-            raise AssertionError(f"{name}: it holds; take it from the known gaps")
+    _KIT.run(name, factory, known_gap=known_gap)
 
 
 def check_sandbox(factory: Factory, *, known_gaps: Collection[str] = ()) -> None:
@@ -74,26 +67,7 @@ def check_sandbox(factory: Factory, *, known_gaps: Collection[str] = ()) -> None
         ValueError: a known gap is the name of no check.
         SandboxError: there is no sandbox to be had.
     """
-    if unknown := sorted(set(known_gaps) - SANDBOX_CHECKS.keys()):
-        raise ValueError(f"no checks: {', '.join(unknown)}; see SANDBOX_CHECKS")
-    failures = []
-    for name in SANDBOX_CHECKS:
-        try:
-            run_sandbox_check(name, factory, known_gap=name in known_gaps)
-        except AssertionError as error:
-            failures.append(f"{name}: {error}")
-    if failures:
-        raise AssertionError("\n".join(failures))
-
-
-def _run(check: Check, factory: Factory) -> None:
-    try:
-        with _secret_environment():
-            check(factory)
-    except (AssertionError, SandboxError):
-        raise
-    except Exception as error:
-        raise AssertionError(f"expected no exception, got {error!r}") from error
+    _KIT.run_all(factory, known_gaps)
 
 
 @contextmanager
@@ -109,3 +83,6 @@ def _secret_environment() -> Iterator[None]:
             del os.environ[name]
         else:
             os.environ[name] = before
+
+
+_KIT = Kit(SANDBOX_CHECKS, _secret_environment)
