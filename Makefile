@@ -24,7 +24,7 @@ demo: setup
 	$(BIN)/mappa train scenarios/recipes/mathchat-cpu.toml
 
 test: setup check
-	$(BIN)/pytest -q -rs -m 'not slow and not docker'
+	$(BIN)/pytest -q -rs -n 2 --dist loadfile -m 'not slow and not docker'
 
 check: setup
 	$(BIN)/ruff format --check .

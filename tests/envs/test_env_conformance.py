@@ -14,7 +14,7 @@ from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.registry import make_pipeline
 from mappa_envs.scenario import scenario_folder
-from mappa_envs.testing import ENV_CHECKS, run_env_check
+from mappa_envs.testing import ENV_CHECKS, env_official, run_env_check
 
 Env = AECEnv[str, Any, str]
 COACH = {"kind": "rubric", "outcome_weight": 0.3}
@@ -62,17 +62,22 @@ KNOWN_GAPS = {
     # PettingZoo's own wrapper, not what is in it, is copied.
     "ordered outside coached": {"shallow_copies_go_on_alone_or_are_refused"},
 }
-IN_ANOTHER_PROCESS = ("another_process_sees_the_same", "nothing_piles_up")
+QUICK_STACKS = ("bare", "deferred")
+OFFICIAL = {check.__name__ for check in env_official.CHECKS}
+SLOW_CHECKS = ("another_process_sees_the_same", "nothing_piles_up")
 
 
 def cases() -> Iterator[Any]:
-    """Every check of every stack; of those that start a process, the likeliest to fail are quick.
+    """Every check of every stack.
 
-    The others are marked as slow.
+    The slow tier has what takes a process, but for one stack, and the stacks that are most alike,
+    but for PettingZoo's own checks.
     """
     for name, stack in itertools.product(ENV_CHECKS, STACKS):
-        wrapped_alike = stack in ("coached", "coached outside ordered", "ordered outside coached")
-        slow = name in IN_ANOTHER_PROCESS and wrapped_alike
+        if name in SLOW_CHECKS:
+            slow = stack != "bare"
+        else:
+            slow = stack not in QUICK_STACKS and name not in OFFICIAL
         yield pytest.param(name, stack, marks=pytest.mark.slow if slow else ())
 
 
