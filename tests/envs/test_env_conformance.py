@@ -3,11 +3,13 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pettingzoo import AECEnv
+from pettingzoo.test import performance_benchmark
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 
 from mappa_envs.coach.rubric import RubricCoach
@@ -89,3 +91,13 @@ def test_every_scenario_is_as_an_environment_should_be(name: str, stack: str) ->
 def test_more_than_one_scenario_ships() -> None:
     assert "mathchat" in shipped()
     assert len(shipped()) > 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stack", STACKS)
+def test_pettingzoos_performance_benchmark_runs(
+    stack: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with closing(STACKS[stack]()) as env:
+        performance_benchmark(env)
+    assert "turns per second" in capsys.readouterr().out
