@@ -362,8 +362,12 @@ def test_ctrl_c_is_exit_code_130_and_leaves_nothing(seat: str, tmp_path: Path) -
     who = seat if seat == "person" else str(texts)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
+    program = (
+        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "from mappa_envs.cli import main; main()"
+    )  # shells start what runs in their background with this signal ignored
     command = [
-        *(sys.executable, "-c", "from mappa_envs.cli import main; main()", "play", "mathchat"),
+        *(sys.executable, "-c", program, "play", "mathchat"),
         *(*SCRIPTED, "--seat", f"coder_0={who}", "--save", str(tmp_path / "episode.jsonl")),
     ]
     playing = subprocess.Popen(
