@@ -23,7 +23,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.episode import Episode
 from mappa_envs.errors import ActionError
-from mappa_envs.forking import Forkable
+from mappa_envs.forking import Forkable, check_kind
 from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.records import agent_info, show
 from mappa_envs.sandbox.protocol import FileRecord, Sandbox, Snapshot
@@ -176,7 +176,7 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
         rng = self._rng
         if seed is not None or rng is None:
             rng = np.random.default_rng(seed)
-        task = choose_task(self._tasks, rng, options or {})
+        task = choose_task(self._tasks, rng, {} if options is None else options)
         self._stage.clear()
         self._rng = rng
         self._episode = Episode.begin(self.scenario, task, seed=int(rng.integers(1 << 63)))
@@ -248,11 +248,13 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
             snapshot: Of this environment, or of another one of the same scenario.
 
         Raises:
+            TypeError: it is no snapshot of a bare environment.
             ValueError: the snapshot is of another scenario, or of another kind of sandbox.
             ActionError: an action is still running in an `astep`.
             SandboxError: the sandbox is dead.
         """
         self._running.check_idle("restore()")
+        check_kind(snapshot, EnvSnapshot)
         theirs = snapshot.episode.scenario
         if theirs != self.scenario:
             raise ValueError(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 
 class Forkable:
@@ -21,3 +21,12 @@ class Forkable:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("an environment stays in its process; make() it again in the other one")
+
+
+def check_kind(snapshot: Any, kind: type) -> None:
+    """Raise a `TypeError` unless a snapshot is of that kind."""
+    if not isinstance(snapshot, kind):
+        raise TypeError(
+            f"restore() wants a {kind.__name__}, not {snapshot!r:.60}; give it what snapshot() of "
+            "an environment with the same wrappers returned"
+        )

@@ -72,6 +72,8 @@ def _line(place: Place, problems: list[ErrorDetails], model: type) -> str:
         return f"{where}: unknown key; {did_you_mean(place[-1], known_keys(model, place[:-1]))}"
     if problem["type"] == "missing":
         return f"{where}: is missing; add it"
+    if problem["type"] == "too_short":
+        return f"{where}: is empty; add at least one"
     if problem["type"] == "value_error":
         return f"{where}: {problem['ctx']['error']}"
     return f"{where}: is {problem['input']!r:.80}; it should {_wanted(problems)}"

@@ -19,8 +19,10 @@ def read_text(path: Path) -> str:
     Raises:
         ScenarioError: there is no such file, or it is no UTF-8 text.
     """
+    if path.exists() and not path.is_file():
+        raise ScenarioError(f"{path}: cannot be read: it is no regular file")
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or str(error)
         raise ScenarioError(f"{path}: cannot be read: {reason}") from None

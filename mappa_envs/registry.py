@@ -32,8 +32,6 @@ from mappa_envs.views.seat import SeatEnv
 OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {
     "math_answer": SharedScorer(MathAnswerScorer).part,
 }
-MAX_WEIGHT = 1000
-"""Of a coach's weights: sums of larger rewards would no longer be exact."""
 SANDBOXES: dict[str, Callable[..., Sandbox]] = {
     "auto": LocalSandbox,
     "namespace": functools.partial(LocalSandbox, "namespace"),
@@ -45,7 +43,7 @@ COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
 
 
 def make_pipeline(
-    folder: Path | str,
+    folder: Path | str = "",
     *,
     scenario: Mapping[str, Any] | None = None,
     coach: Mapping[str, Any] | Coach | None = None,
@@ -71,6 +69,12 @@ def make_pipeline(
     for name, table in (("scenario", scenario), ("sandbox", sandbox)):
         if not isinstance(table, Mapping | None):
             raise ScenarioError(f"{name} is {table!r:.80}; give a table")
+    if not isinstance(folder, str | Path) or not str(folder):
+        raise ScenarioError(
+            f"folder is {folder!r:.80}; give a scenario folder, or the name of a shipped scenario"
+        )
+    if render_mode not in (None, "ansi", "human"):
+        raise ScenarioError(f"render_mode is {render_mode!r:.80}; it must be 'ansi' or 'human'")
     where = scenario_folder(folder) if isinstance(folder, str) else folder
     loaded = load_scenario(where, scenario)
     env = PipelineEnv(
@@ -89,13 +93,13 @@ def make_pipeline(
     return _coached(env, dict(coach))
 
 
-def make_parallel(folder: Path | str, **tables: Any) -> TurnBasedParallelEnv:
+def make_parallel(folder: Path | str = "", **tables: Any) -> TurnBasedParallelEnv:
     """Build the parallel view of a scenario; the arguments are those of `make_pipeline`."""
     return TurnBasedParallelEnv(make_pipeline(folder, **tables))
 
 
 def make_seat(
-    folder: Path | str,
+    folder: Path | str = "",
     *,
     seat: str | None = None,
     teammates: Policy | Mapping[str, Policy] | None = None,
@@ -139,16 +143,10 @@ def task_source(scenario: Scenario) -> TaskSource:
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
     others = (*_PAYMENT_KEYS, "deferred")
     coach = _choice("coach", "kind", table, COACHES, default="rubric", others=others)
-    payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
-    for key in ("process_weight", "outcome_weight"):
-        weight = getattr(payment, key)
-        number = isinstance(weight, int | float) and not isinstance(weight, bool)
-        if not number or not 0 <= weight <= MAX_WEIGHT:
-            raise ScenarioError(f"coach.{key} is {weight!r}; give a number from 0 to {MAX_WEIGHT}")
-    if payment.credit not in ("every_action", "last_action"):
-        raise ScenarioError(
-            f"coach.credit is {payment.credit!r}; it must be 'every_action' or 'last_action'"
-        )
+    try:
+        payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
+    except ValueError as error:
+        raise ScenarioError(f"coach.{error}") from None
     deferred = table.get("deferred", False)
     if not isinstance(deferred, bool):
         raise ScenarioError(f"coach.deferred is {deferred!r:.80}; give true or false")

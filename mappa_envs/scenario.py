@@ -204,9 +204,10 @@ def read_table(path: Path) -> dict[str, Any]:
     Raises:
         ScenarioError: there is no such file, or it is not TOML.
     """
+    text = read_text(path)
     try:
-        table = tomllib.loads(read_text(path))
-    except tomllib.TOMLDecodeError as error:
+        table = tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{path}: is not TOML: {error}") from None
     for key in ("tasks", "test_tasks"):
         if isinstance(table.get(key), str) and table[key] != "generated":

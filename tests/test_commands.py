@@ -405,3 +405,29 @@ def test_ctrl_c_is_exit_code_130_and_leaves_nothing(seat: str, tmp_path: Path) -
 def test_help_has_an_example(command: str, example: str, mappa: Mappa, capsys: Capture) -> None:
     assert mappa(*command.split(" "), "--help") == 0
     assert f"Example: {example}" in " ".join(capsys.readouterr().out.split())
+
+
+@pytest.mark.parametrize(
+    "text", ["max_turns = " + "9" * 5000, "x = " + "[" * 3000], ids=["digits", "brackets"]
+)
+def test_monstrous_tables_are_one_line(
+    text: str, mappa: Mappa, folder: Path, capsys: Capture
+) -> None:
+    (folder / "scenario.toml").write_text(text)
+    assert mappa("scenario", "check", str(folder)) == 2
+    shown = capsys.readouterr().err
+    assert shown.count("\n") == 1
+    assert "is not TOML" in shown
+
+
+def test_a_pipe_is_no_prompt(mappa: Mappa, folder: Path, capsys: Capture) -> None:
+    (folder / "prompts/opponent.md").unlink()
+    os.mkfifo(folder / "prompts/opponent.md")
+    assert mappa("scenario", "check", str(folder)) == 2
+    assert "it is no regular file" in capsys.readouterr().err
+
+
+def test_a_byte_order_mark_is_no_mistake(mappa: Mappa, folder: Path) -> None:
+    path = folder / "scenario.toml"
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
+    assert mappa("scenario", "check", str(folder)) == 0

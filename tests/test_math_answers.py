@@ -542,3 +542,19 @@ def test_values_are_compared_exactly_by_the_child() -> None:
     assert same_value(sympy.sqrt(8), 2 * sympy.sqrt(2))
     assert not same_value(sympy.oo, sympy.Integer(5))
     assert not same_value(sympy.Symbol("x"), sympy.Integer(5))
+
+
+@pytest.mark.parametrize(
+    "text", ["e9", r"So \boxed{e9}", r"\boxed{.e5}", r"\boxed{-E12}", "e\U0001d7d7"]
+)
+def test_an_exponent_without_digits_before_it_is_no_number(text: str) -> None:
+    assert exact_number(text) is None
+    assert check_answer(["9"], text).verdict in ("wrong", "no_answer", "undecided")
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("2e1", 20), (".5", Fraction(1, 2)), ("5.", 5), ("-1.5e-1", Fraction(-3, 20))],
+)
+def test_numbers_with_exponents(text: str, value: Fraction) -> None:
+    assert exact_number(text) == ExactNumber(Fraction(value))

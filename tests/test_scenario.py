@@ -322,7 +322,7 @@ def test_a_role_name_that_makes_no_agent_name(folder: Path, name: str) -> None:
 
 def test_a_scenario_without_roles(folder: Path) -> None:
     (folder / "scenario.toml").write_text('name = "none"\noutcome = "math_answer"\nroles = {}')
-    assert "roles: is {}; it should have at least 1 item" in refused(folder)
+    assert "roles: is empty; add at least one" in refused(folder)
 
 
 def test_a_missing_key(folder: Path) -> None:

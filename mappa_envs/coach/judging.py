@@ -56,13 +56,30 @@ def begin(coach: Coach, question: Question, wait: Wait) -> Answer:
     return threads().submit(_ask_here, coach, question)
 
 
-async def answer(begun: Answer, wait: Wait) -> Judgement | None:
-    """Wait for an answer; None for one of an event loop, which cannot be waited for in place."""
+def is_awaitable(begun: Answer, wait: Wait) -> bool:
+    """Whether an answer can be waited for in this way: one of another event loop cannot."""
+    if isinstance(begun, Future):
+        return True
+    if wait is in_place or begun.cancelled():
+        return False
+    return begun.get_loop() is asyncio.get_running_loop()
+
+
+async def answer(begun: Answer, wait: Wait) -> Judgement:
+    """Wait for an answer that `is_awaitable`."""
     if isinstance(begun, Future):
         if wait is in_place:
             return begun.result()
         return await asyncio.wrap_future(begun)
-    return None if wait is in_place else await begun
+    return await begun
+
+
+def withdraw(begun: Answer) -> None:
+    """Stop waiting for an answer, from any thread."""
+    if isinstance(begun, Future):
+        begun.cancel()
+    elif not begun.get_loop().is_closed():
+        begun.get_loop().call_soon_threadsafe(begun.cancel)
 
 
 def _is_awaited(coach: Coach, wait: Wait) -> bool:
@@ -88,6 +105,8 @@ async def _ask(coach: Any, question: Question, *, awaited: bool) -> Judgement:
 
 
 def _checked(assessment: Assessment, coach: str) -> Assessment:
+    if not isinstance(assessment, Assessment):
+        raise TypeError(f"coach {coach!r} returned {assessment!r:.80}; it must be an Assessment")
     score: Any = assessment.score
     is_number = isinstance(score, numbers.Real) and not isinstance(score, bool)
     if not is_number or not 0 <= score <= 10:

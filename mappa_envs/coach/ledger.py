@@ -6,13 +6,15 @@ import json
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from mappa_envs.types import LedgerEntry
 
 Credit = Literal["every_action", "last_action"]
 
 _RECORDED = tuple(f.name for f in fields(LedgerEntry) if f.name not in ("latency_s", "cost"))
+MAX_WEIGHT = 1000
+"""Of a coach: sums of larger rewards would no longer be exact."""
 GRID = 2.0**-40
 """Rewards are whole multiples of this, so float sums of them are exact in every order."""
 
@@ -30,6 +32,16 @@ class Payment:
     outcome_weight: float = 0.0
     credit: Credit = "every_action"
     """Whether the outcome is credited to every action of an agent, or to its last alone."""
+
+    def __post_init__(self) -> None:
+        for name in ("process_weight", "outcome_weight"):
+            weight = getattr(self, name)
+            number = isinstance(weight, int | float) and not isinstance(weight, bool)
+            if not number or not 0 <= weight <= MAX_WEIGHT:
+                raise ValueError(f"{name} is {weight!r}; give a number from 0 to {MAX_WEIGHT}")
+        if self.credit not in get_args(Credit):
+            known = " or ".join(map(repr, get_args(Credit)))
+            raise ValueError(f"credit is {self.credit!r}; it must be {known}")
 
     def process(self, score: float) -> float:
         """Return what a score of 0 to 10 pays."""
@@ -63,7 +75,7 @@ def entry_record(entry: LedgerEntry) -> dict[str, Any]:
     return {name: getattr(entry, name) for name in _RECORDED}
 
 
-def write_ledger(path: Path, entries: Iterable[LedgerEntry], **labels: str | int) -> None:
+def write_ledger(path: Path | str, entries: Iterable[LedgerEntry], **labels: str | int) -> None:
     """Append entries to a file of JSON lines, clocks and cost included.
 
     Args:
@@ -78,14 +90,14 @@ def write_ledger(path: Path, entries: Iterable[LedgerEntry], **labels: str | int
             file.write(json.dumps({**labels, **asdict(entry)}) + "\n")
 
 
-def read_ledger(path: Path) -> list[tuple[dict[str, Any], LedgerEntry]]:
+def read_ledger(path: Path | str) -> list[tuple[dict[str, Any], LedgerEntry]]:
     """Return every entry that `write_ledger` wrote to a file, with its labels, in order.
 
     Raises:
         ValueError: a line is no entry; the message names the file and the line.
     """
     found = []
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+    for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
             fields = {name: row.pop(name) for name in LedgerEntry.__dataclass_fields__}

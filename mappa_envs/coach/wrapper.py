@@ -10,12 +10,21 @@ from typing import Any
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 
-from mappa_envs.coach.judging import Answer, Judgement, Question, answer, begin, judge
+from mappa_envs.coach.judging import (
+    Answer,
+    Judgement,
+    Question,
+    answer,
+    begin,
+    is_awaitable,
+    judge,
+    withdraw,
+)
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
 from mappa_envs.env import EnvSnapshot
 from mappa_envs.errors import ActionError
-from mappa_envs.forking import Forkable
+from mappa_envs.forking import Forkable, check_kind
 from mappa_envs.records import show
 from mappa_envs.types import LedgerEntry, Message, Turn
 from mappa_envs.waiting import OneAction, Wait, finish, in_place, in_thread
@@ -28,6 +37,8 @@ class CoachSnapshot:
     """A coached episode at one moment."""
 
     env: EnvSnapshot
+    payment: Payment
+    deferred: bool
     entries: tuple[LedgerEntry, ...]
     pending: Mapping[int, Question]
     """What the coach has not answered yet, by the step of the action."""
@@ -108,7 +119,11 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         return show(self.env.unwrapped.episode, self._entries, self.render_mode)
 
     def close(self) -> None:
-        """Stop waiting for the coach, and close the environment."""
+        """Close the environment, and want no more answers of the coach.
+
+        A thread in which a coach is asked already goes on to its answer, also at the end of the
+        process: give calls of a server a deadline.
+        """
         self._forget_answers()
         super().close()
 
@@ -121,6 +136,8 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         self._running.check_idle("snapshot()")
         return CoachSnapshot(
             self.env.snapshot(),
+            self.payment,
+            self.deferred,
             tuple(self._entries),
             dict(self._pending),
             dict(self.rewards),
@@ -131,10 +148,19 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         """Go back, or over, to a remembered episode; what was pending is asked again.
 
         Raises:
-            ValueError: the snapshot is of another scenario, or of another kind of sandbox.
+            TypeError: it is no snapshot of a coached environment.
+            ValueError: the snapshot is of another scenario, another way to pay, or of another
+                kind of sandbox.
             ActionError: an action is still running in an `astep`.
         """
         self._running.check_idle("restore()")
+        check_kind(snapshot, CoachSnapshot)
+        if (snapshot.payment, snapshot.deferred) != (self.payment, self.deferred):
+            raise ValueError(
+                f"the snapshot is of {snapshot.payment}, deferred={snapshot.deferred}, and this "
+                f"environment has {self.payment}, deferred={self.deferred}; restore it in one "
+                "that is made alike"
+            )
         self.env.restore(snapshot.env)
         self._forget_answers()
         self._entries = list(snapshot.entries)
@@ -192,18 +218,17 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
             judgement = await judge(self.coach, question, wait)
             return [*self._entries, self._entry(turn, judgement)], {}
         pending = {**self._pending, turn.step: question}
-        for step in pending.keys() - self._answers.keys():
-            self._answers[step] = begin(self.coach, pending[step], wait)
+        for step, asked in pending.items():
+            if step in self._answers and not is_awaitable(self._answers[step], wait):
+                withdraw(self._answers.pop(step))
+            if step not in self._answers:
+                self._answers[step] = begin(self.coach, asked, wait)
         if self.env.end_reason is None:
             return [*self._entries, self._entry(turn, None)], pending
         return [
-            self._entry(asked.turn, await self._answer(step, asked, wait))
+            self._entry(asked.turn, await answer(self._answers[step], wait))
             for step, asked in pending.items()
         ], {}
-
-    async def _answer(self, step: int, question: Question, wait: Wait) -> Judgement:
-        judgement = await answer(self._answers[step], wait)
-        return judgement if judgement is not None else await judge(self.coach, question, wait)
 
     def _question(self, turns: tuple[Turn, ...]) -> Question:
         refusal = None
@@ -256,7 +281,7 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
 
     def _forget_answers(self) -> None:
         for begun in self._answers.values():
-            begun.cancel()
+            withdraw(begun)
         self._answers = {}
 
     def _tell(self) -> None:

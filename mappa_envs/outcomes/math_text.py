@@ -75,7 +75,7 @@ _MEANINGFUL = re.compile(
 
 _SIGNED = r"[-+]?\s*"
 _WHOLE = r"(?:\d{1,3}(?:,\d{3})+|\d{1,3}(?: \d{3})+|\d+)"
-_DECIMAL = re.compile(rf"({_SIGNED})({_WHOLE}?(?:\.\d*)?(?:[eE][-+]?\d{{1,2}})?)")
+_DECIMAL = re.compile(rf"({_SIGNED})((?:{_WHOLE}(?:\.\d*)?|\.\d+)(?:[eE][-+]?\d{{1,2}})?)")
 _RATIO = re.compile(
     rf"({_SIGNED})(?:({_WHOLE})\s*/\s*(\d+)|\\frac\s*\{{\s*({_SIGNED}\d+)\s*\}}\s*\{{\s*(\d+)\s*\}})"
 )
@@ -263,7 +263,7 @@ def _stated_side(text: str) -> str | None:
 
 def _decimal(text: str) -> Fraction | None:
     match = _DECIMAL.fullmatch(text)
-    if match is None or not any(character.isdecimal() for character in match[2]):
+    if match is None:
         return None
     return Fraction((match[1] + match[2]).translate({ord(" "): None, ord(","): None}))
 

@@ -45,6 +45,7 @@ class WorkspaceSandbox(ABC):
             self._workspace = Workspace(self._root, self._uid)
         except OSError as error:
             raise SandboxError(f"cannot make a workspace in {self._root}: {error}") from error
+        self._is_closing = False
         self._closing = ExitStack()
         self._closing.callback(self._workspace.close)
         self._finalizer = weakref.finalize(self, _dispose, self._closing, os.getpid())
@@ -126,6 +127,7 @@ class WorkspaceSandbox(ABC):
 
     def close(self) -> None:
         """End every process and delete the workspace; a second call does nothing."""
+        self._is_closing = True  # before the interrupt, for a program that is only about to run
         self._interrupt()
         with self._lock:
             self._finalizer()
@@ -133,13 +135,20 @@ class WorkspaceSandbox(ABC):
     @contextmanager
     def _opened(self) -> Iterator[Workspace]:
         with self._lock:
-            if not self._finalizer.alive:
-                raise SandboxError("this sandbox is closed; make a new one")
+            self._check_open()
             yield self._workspace
+
+    def _check_open(self) -> None:
+        """Raise a `SandboxError` if the sandbox is closed, or about to be."""
+        if self._is_closing or not self._finalizer.alive:
+            raise SandboxError("this sandbox is closed; make a new one")
 
     @abstractmethod
     def _run(self, source: str, limits: Limits, actor: Actor) -> ExecResult:
-        """Run a program; on return, and when this raises, no process of it is left."""
+        """Run a program; on return, and when this raises, no process of it is left.
+
+        Whatever `_interrupt` ends must be in its reach before `_check_open` is asked once more.
+        """
 
     @abstractmethod
     def _interrupt(self) -> None:

@@ -122,6 +122,7 @@ class LocalSandbox(WorkspaceSandbox):
         with self._private_tmp() as tmp:
             worker = self._running = zygote.take()
             try:
+                self._check_open()
                 worker.cgroup.bound(limits.memory_bytes, limits.processes)
                 worker.start(self._job(source, limits, actor, tmp))
                 result = Execution(worker, limits, is_over).result()

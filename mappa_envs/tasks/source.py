@@ -59,6 +59,8 @@ def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[s
     Raises:
         TaskError: there is no such split or task.
     """
+    if not isinstance(options, Mapping):
+        raise TaskError(f"options are {options!r:.80}; give a table such as {{'split': 'test'}}")
     split: Split = options.get("split", "train")
     if split not in SPLITS:
         raise TaskError(f"options: split is {split!r:.80}; it must be 'train' or 'test'")

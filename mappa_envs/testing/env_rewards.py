@@ -15,13 +15,14 @@ from mappa_envs.testing.env_traces import (
     Env,
     EnvFn,
     Moment,
+    ScenarioScript,
     moments,
     new_trace,
     trace,
 )
 from mappa_envs.testing.expect import equal
 
-_SCRIPTS = (SCRIPT, OTHER_SCRIPT)
+_SCRIPTS = (SCRIPT, OTHER_SCRIPT, ScenarioScript())
 
 
 def every_reward_is_paid_once(env_fn: EnvFn) -> None:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
+from mappa_envs.teams import ScenarioTeam
 from mappa_envs.testing.expect import equal
 
 Env: TypeAlias = AECEnv[str, Any, Any]
@@ -88,6 +89,17 @@ class MixedScript:
         space = env.action_space(agent)
         space.seed(draw.randrange(1000))
         return str(space.sample())
+
+
+@dataclass(frozen=True, slots=True)
+class ScenarioScript:
+    """What the roles of a scenario say, so that episodes may earn something; else `MixedScript`."""
+
+    def __call__(self, env: Env, agent: str, turn: int) -> str:
+        """Return the action of a turn."""
+        if not hasattr(env.unwrapped, "scenario"):
+            return MixedScript(2)(env, agent, turn)
+        return ScenarioTeam(env)(agent, env.observe(agent))
 
 
 SCRIPT = MixedScript(0)

@@ -103,6 +103,22 @@ class SeatEnv(Forkable, gymnasium.Env[Observation, str]):
         """Delete the workspace and end the scorer."""
         self.aec_env.close()
 
+    def snapshot(self) -> Any:
+        """Remember the episode as it is, workspace included.
+
+        Raises:
+            ActionError: there was no `reset` yet.
+        """
+        return self.aec_env.snapshot()
+
+    def restore(self, snapshot: Any) -> None:
+        """Go back, or over, to an episode that `snapshot` remembered.
+
+        Raises:
+            ValueError: the snapshot is of another scenario, or way to pay.
+        """
+        self.aec_env.restore(snapshot)
+
     def fork(self) -> SeatEnv:
         """Return another environment in the same state, with the same teammates."""
         other = SeatEnv(copy.deepcopy(self.aec_env), self.seat, self._teammates)

@@ -241,3 +241,58 @@ def test_a_rendered_episode_shows_output_files_and_scores() -> None:
     assert "[output]\n5" in text
     assert "[score 7 of 10] step 0" in text
     assert "[unscored] busy" in text
+
+
+def test_every_action_may_have_an_event_loop_of_its_own() -> None:
+    """What a loop that is gone was to answer is asked again."""
+    env = coached(8.0, 6.0, 4.0, 2.0, deferred=True, kind=AwaitedByStep)
+    env.reset(seed=0)
+    for action in ("a", code("print(5)"), "b", "c"):
+        asyncio.run(env.astep(action))
+    assert [entry.score for entry in env.ledger] == [8.0, 6.0, 4.0, 2.0]
+
+
+def test_two_event_loops_may_take_turns() -> None:
+    env = coached(8.0, 6.0, 4.0, 2.0, deferred=True, kind=AwaitedByStep)
+    env.reset(seed=0)
+    loops = asyncio.new_event_loop(), asyncio.new_event_loop()
+    for number, action in enumerate(("a", code("print(5)"), "b", "c")):
+        loops[number // 2].run_until_complete(env.astep(action))
+    assert [entry.score for entry in env.ledger] == [8.0, 6.0, 4.0, 2.0]
+    for loop in loops:
+        loop.run_until_complete(asyncio.sleep(0))  # what was withdrawn ends
+        assert asyncio.all_tasks(loop) == set()
+        loop.close()
+
+
+def test_what_is_no_assessment_is_named_with_its_coach() -> None:
+    class Careless(ScriptedCoach):
+        def assess(self, turn: Turn, context: CoachContext) -> Any:
+            return 7.0
+
+    env = CoachWrapper(team(), Careless(0.0))
+    env.reset(seed=0)
+    with pytest.raises(TypeError, match=r"coach 'scripted' returned 7.0; it must be an Assessment"):
+        env.step("a")
+    assert env.turns == ()
+
+
+@pytest.mark.parametrize(
+    ("payment", "words"),
+    [
+        ({"process_weight": -1.0}, "process_weight is -1.0; give a number from 0 to 1000"),
+        ({"outcome_weight": float("nan")}, "outcome_weight is nan"),
+        ({"process_weight": True}, "process_weight is True"),
+        ({"credit": "first_action"}, "credit is 'first_action'; it must be 'every_action' or"),
+    ],
+)
+def test_a_payment_that_could_not_be_paid_is_refused(payment: Any, words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        Payment(**payment)
+
+
+def test_a_ledger_can_be_named_by_its_path_as_text(tmp_path: Path) -> None:
+    env = coached(8.0, 6.0, 4.0, 2.0, deferred=False)
+    in_place(env)
+    write_ledger(f"{tmp_path}/ledger.jsonl", env.ledger)
+    assert [entry for _, entry in read_ledger(f"{tmp_path}/ledger.jsonl")] == list(env.ledger)

@@ -482,6 +482,8 @@ def test_options() -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
+        ("abc", "options are 'abc'; give a table"),
+        (5, "options are 5; give a table"),
         ({"split": "validation"}, "split is 'validation'; it must be 'train' or 'test'"),
         ({"split": None}, "split is None; it must be"),
         ({"task": -1}, "task is -1; it must be an id or an index from 0"),

@@ -153,7 +153,7 @@ def test_a_folder_must_be_given() -> None:
         lambda: pettingzoo.make("parallel", "mappa/Scenario-v0"),
         lambda: gymnasium.make("mappa/Scenario-v0", seat="coder_0"),
     ):
-        with pytest.raises(TypeError, match="folder"):
+        with pytest.raises(ScenarioError, match="folder is ''; give a scenario folder"):
             make()
 
 
@@ -205,3 +205,16 @@ def test_registration_names_what_to_import_only_when_it_is_made() -> None:
             gymnasium.spec(name),
         ):
             assert str(spec.entry_point).startswith("mappa_envs.registry:make_")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        ({}, "folder is ''; give a scenario folder"),
+        ({"folder": 5}, "folder is 5; give a scenario folder"),
+        ({"folder": "mathchat", "render_mode": "rgb"}, "render_mode is 'rgb'; it must be"),
+    ],
+)
+def test_what_cannot_be_made_is_refused(arguments: dict[str, Any], words: str) -> None:
+    with pytest.raises(ScenarioError, match=words):
+        pettingzoo.make("aec", "mappa/Scenario-v0", **arguments)

@@ -13,12 +13,14 @@ from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
 from team import FixedOutcome, Problems, code, make_env, printed, scenario
 
+from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.testing import ScriptedCoach
+from mappa_envs.views.seat import SeatEnv
 
 Env = AECEnv[str, Any, Any]
 WRITE = code("open('note', 'w').write('first')\nprint('written')")
@@ -211,3 +213,42 @@ def test_each_action_of_an_order_with_several_visits_can_be_branched() -> None:
     for turns, snapshot in enumerate(snapshots):
         env.restore(snapshot)
         assert rest(env, actions[turns:])[-len(expected) :] == expected
+
+
+def test_a_snapshot_of_other_wrappers_is_refused() -> None:
+    bare, wrapped = make_env(), CoachWrapper(make_env(), ScriptedCoach(6.0))
+    for env in (bare, wrapped):
+        env.reset(seed=0)
+    for env, snapshot in ((bare, wrapped.snapshot()), (wrapped, bare.snapshot()), (bare, 5)):
+        with pytest.raises(TypeError, match=r"restore\(\) wants a \w+Snapshot, not"):
+            env.restore(snapshot)
+        assert env.agent_selection == "solver_0"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        lambda: CoachWrapper(make_env(), ScriptedCoach(6.0), Payment(2.0)),
+        lambda: CoachWrapper(make_env(), ScriptedCoach(6.0), deferred=True),
+    ],
+)
+def test_a_snapshot_of_another_way_to_pay_is_refused(other: Callable[[], CoachWrapper]) -> None:
+    env, alike = other(), CoachWrapper(make_env(), ScriptedCoach(6.0))
+    for each in (env, alike):
+        each.reset(seed=0)
+    env.step("a")
+    with pytest.raises(ValueError, match="restore it in one that is made alike"):
+        alike.restore(env.snapshot())
+    assert alike.ledger == ()
+
+
+def test_a_seat_goes_back_too() -> None:
+    seat = SeatEnv(coached(), "coder_0")
+    with closing(seat):
+        seat.reset(seed=3)
+        seat.step(WRITE)
+        snapshot = seat.snapshot()
+        expected = seat.step(APPEND)
+        for _ in range(2):
+            seat.restore(snapshot)
+            assert seat.step(APPEND) == expected

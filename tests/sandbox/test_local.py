@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -31,7 +32,7 @@ from mappa_envs.sandbox import (
 from mappa_envs.sandbox.jail import landlock
 from mappa_envs.sandbox.levels import LocalLevel, jail_for
 from mappa_envs.sandbox.scratch import scratch_folder
-from mappa_envs.sandbox.warm import Zygote, zygote_for
+from mappa_envs.sandbox.warm import Worker, Zygote, zygote_for
 from mappa_envs.testing import run_sandbox_check
 
 LIMITS = Limits(timeout_s=30.0)
@@ -472,3 +473,29 @@ def test_a_temp_folder_that_cannot_be_used_is_an_error(monkeypatch: pytest.Monke
     )
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].endswith("set TMPDIR to a writable folder")
+
+
+def test_an_interrupt_before_the_program_runs_is_not_lost(
+    level: LocalLevel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Closing while a worker is being got ready ends the program that it would have run."""
+    sandbox = LocalSandbox(level)
+    taking, closing = threading.Event(), threading.Event()
+    take = Zygote.take
+
+    def slow_take(zygote: Zygote) -> Worker:
+        taking.set()
+        assert closing.wait(60)
+        return take(zygote)
+
+    monkeypatch.setattr(Zygote, "take", slow_take)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(sandbox.exec, "import time; time.sleep(600)", LIMITS)
+        assert taking.wait(60)
+        closed = pool.submit(sandbox.close)
+        while not sandbox._is_closing:
+            time.sleep(0.001)
+        closing.set()
+        with pytest.raises(SandboxError, match="this sandbox is closed"):
+            running.result(60)
+        closed.result(60)
