@@ -14,6 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
+from mappa_envs.outcomes.grading import Grading
 from mappa_envs.sandbox.protocol import FileChanges, FileRecord
 
 Split = Literal["train", "test"]
@@ -38,6 +39,10 @@ class Task:
     """Every accepted gold answer; no agent and, by default, no coach sees them."""
     metadata: Mapping[str, Any] = field(default_factory=dict)
     split: Split = "train"
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """What lies in the workspace at the start, by name, e.g. `{"train.csv": b"..."}`."""
+    grading: Grading | None = field(default=None, repr=False)
+    """How `submission.csv` is judged, with the right answers; None for a task without tables."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,10 @@ class Turn:
     """Whether the next role, or the end of the episode, follows."""
     files: tuple[FileRecord, ...] = ()
     """The workspace's files after the action, and who wrote them, sorted by path."""
+    missing: tuple[str, ...] = ()
+    """The role's artifacts that were not there after the action."""
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    """What the environment found out about the files by itself, as plain data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,10 +114,13 @@ class Outcome:
 
     score: float
     """0 to 1."""
-    verdict: Literal["correct", "wrong", "no_answer", "undecided"]
+    verdict: str
+    """`"correct"`, `"wrong"`, `"no_answer"` or `"undecided"`; of a submission, how it was found."""
     reason: str
     answer: str | None
     """The answer that was judged, as found in the team's last message; None if there was none."""
+    details: Mapping[str, Any] = field(default_factory=dict)
+    """What else is known, as plain data, e.g. the metrics of a submission."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from pettingzoo import AECEnv
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import SandboxError, TaskError
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
+from mappa_envs.outcomes.protocol import Workspace
 from mappa_envs.sandbox import ExecResult, Sandbox
 from mappa_envs.scenario import Scenario
 from mappa_envs.testing import FakeSandbox, ScriptedTeam
@@ -76,7 +77,7 @@ class FixedOutcome:
     def __init__(self, score: float) -> None:
         self.outcome = Outcome(score, "correct", "as the test says", None)
 
-    def score(self, task: Task, text: str) -> Outcome:
+    def score(self, task: Task, text: str, workspace: Workspace | None = None) -> Outcome:
         return self.outcome
 
     def close(self) -> None:

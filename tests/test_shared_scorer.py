@@ -1,8 +1,12 @@
 from __future__ import annotations
 
+from mappa_envs.outcomes.protocol import Workspace
 from mappa_envs.outcomes.shared import SharedScorer
+from mappa_envs.sandbox.lazy import LazySandbox
+from mappa_envs.testing import FakeSandbox
 from mappa_envs.types import Outcome, Task
 
+NOTHING = LazySandbox(FakeSandbox)
 TASK = Task("t", "What is 2 + 3?", ("5",))
 
 
@@ -15,7 +19,7 @@ class Counted:
     def __init__(self) -> None:
         type(self).made += 1
 
-    def score(self, task: Task, text: str) -> Outcome:
+    def score(self, task: Task, text: str, workspace: Workspace | None = None) -> Outcome:
         return Outcome(1.0, "correct", text, None)
 
     def close(self) -> None:
@@ -28,8 +32,8 @@ def test_the_last_part_closes_the_scorer() -> None:
 
     whole = SharedScorer(Scorer)
     first, second, unused = whole.part(), whole.part(), whole.part()
-    assert first.score(TASK, "one").reason == "one"
-    assert second.score(TASK, "two").reason == "two"
+    assert first.score(TASK, "one", NOTHING).reason == "one"
+    assert second.score(TASK, "two", NOTHING).reason == "two"
     assert (Scorer.made, Scorer.closed) == (1, 0)
     unused.close()
     first.close()
@@ -37,7 +41,7 @@ def test_the_last_part_closes_the_scorer() -> None:
     assert Scorer.closed == 0
     second.close()
     assert (Scorer.made, Scorer.closed) == (1, 1)
-    assert first.score(TASK, "again").reason == "again"
+    assert first.score(TASK, "again", NOTHING).reason == "again"
     first.close()
     assert (Scorer.made, Scorer.closed) == (1, 2)
 
@@ -48,8 +52,8 @@ def test_a_part_that_was_dropped_is_not_in_use() -> None:
 
     whole = SharedScorer(Scorer)
     dropped, kept = whole.part(), whole.part()
-    dropped.score(TASK, "")
-    kept.score(TASK, "")
+    dropped.score(TASK, "", NOTHING)
+    kept.score(TASK, "", NOTHING)
     del dropped
     kept.close()
     assert Scorer.closed == 1

@@ -22,6 +22,7 @@ from mappa_envs.outcomes.math_text import (
     tidy,
     time_of_day,
 )
+from mappa_envs.outcomes.protocol import Workspace
 from mappa_envs.types import Outcome, Task
 
 _REASONS: dict[Comparison, str] = {
@@ -43,8 +44,8 @@ class MathAnswerScorer:
     def __init__(self, deadline_s: float = 5.0) -> None:
         self._child = MathChild(deadline_s)
 
-    def score(self, task: Task, text: str) -> Outcome:
-        """Judge a team's last message; thinking blocks in it are ignored.
+    def score(self, task: Task, text: str, workspace: Workspace | None = None) -> Outcome:
+        """Judge a team's last message; thinking blocks in it are ignored, and so are files.
 
         A message that no rule can decide is no error; its verdict is "undecided". The reason never
         shows a gold answer that the message did not give.

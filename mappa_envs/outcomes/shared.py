@@ -6,7 +6,7 @@ import threading
 import weakref
 from collections.abc import Callable
 
-from mappa_envs.outcomes.protocol import OutcomeScorer
+from mappa_envs.outcomes.protocol import OutcomeScorer, Workspace
 from mappa_envs.types import Outcome, Task
 
 
@@ -49,8 +49,8 @@ class _Part:
     def __init__(self, whole: SharedScorer) -> None:
         self._whole = whole
 
-    def score(self, task: Task, text: str) -> Outcome:
-        return self._whole.opened(self).score(task, text)
+    def score(self, task: Task, text: str, workspace: Workspace) -> Outcome:
+        return self._whole.opened(self).score(task, text, workspace)
 
     def close(self) -> None:
         self._whole.closed(self)
