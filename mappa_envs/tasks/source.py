@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol, get_args, runtime_checkable
 
 import numpy as np
 
@@ -46,6 +46,29 @@ class TaskSource(Protocol):
             TaskError: no task has that id.
         """
         ...
+
+
+@runtime_checkable
+class BatchedTasks(TaskSource, Protocol):
+    """A source of a fixed set of tasks whose train split is dealt out in batches."""
+
+    @property
+    def splits(self) -> dict[Split, tuple[str, ...]]:
+        """The ids of both splits, each once."""
+        ...
+
+    @property
+    def batch_size(self) -> int:
+        """Tasks in one batch; batches begin at the multiples of it."""
+        ...
+
+
+def tasks_metadata(source: TaskSource) -> dict[str, Any]:
+    """Return what an environment tells of its tasks before one is played, as plain data."""
+    if not isinstance(source, BatchedTasks):
+        return {}
+    splits = {split: list(ids) for split, ids in source.splits.items()}
+    return {"task_ids": splits, "task_batch": source.batch_size}
 
 
 def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[str, Any]) -> Task:

@@ -1,0 +1,108 @@
+"""Orders and splits of tasks that keep the ratio of their types."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Sequence
+
+import numpy as np
+
+from mappa_envs.errors import TaskError
+from mappa_envs.tasks.seeding import generator
+
+
+def stratified_order(types: Sequence[Hashable], batch_size: int, seed: int) -> tuple[int, ...]:
+    """Return an order of items in which every batch has the ratio of types that all items have.
+
+    A batch holds of each type its share of `batch_size`, rounded, and at least one; what rounding
+    leaves over or lacks is made up by the largest type. Each type is dealt out in a shuffled order
+    and shuffled anew when it is used up, so items of a type that runs out come twice. The order
+    ends with the batch in which the last item has been dealt.
+
+    Args:
+        types: The type of each item, e.g. `["classification", "regression", "regression"]`.
+        batch_size: Items in one batch; the order's length is a multiple of it.
+        seed: Decides the order.
+
+    Returns:
+        Positions in `types`, one batch after the other.
+
+    Raises:
+        TaskError: the batch has no room for every type.
+    """
+    kinds = _kinds(types)
+    if not kinds:
+        return ()
+    counts = batch_counts([len(places) for places in kinds.values()], batch_size)
+    streams = [_dealt(places, seed, kind) for kind, places in kinds.items()]
+    unseen, order = set(range(len(types))), list[int]()
+    while unseen:
+        batch = [
+            next(stream)
+            for stream, count in zip(streams, counts, strict=True)
+            for _ in range(count)
+        ]
+        generator(seed, "batch", len(order)).shuffle(batch)
+        order += batch
+        unseen -= set(batch)
+    return tuple(order)
+
+
+def batch_counts(sizes: Sequence[int], batch_size: int) -> tuple[int, ...]:
+    """Return how many items of each type a batch holds.
+
+    >>> batch_counts([30, 34], 8)
+    (4, 4)
+    >>> batch_counts([3, 9], 3)
+    (1, 2)
+
+    Raises:
+        TaskError: the batch has no room for every type.
+    """
+    if batch_size < len(sizes):
+        raise TaskError(
+            f"batch size is {batch_size}, and there are {len(sizes)} types of tasks; give at least "
+            "as many"
+        )
+    counts = [max(1, round(batch_size * size / sum(sizes))) for size in sizes]
+    largest = max(range(len(sizes)), key=sizes.__getitem__)
+    counts[largest] = max(1, counts[largest] + batch_size - sum(counts))
+    while sum(counts) > batch_size:
+        counts[counts.index(max(counts))] -= 1
+    return tuple(counts)
+
+
+def stratified_split(
+    types: Sequence[Hashable], share: float, seed: int
+) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Return the positions that are kept and those that are held out, each in order.
+
+    Of each type the `share`, rounded, is held out: at least one item, and never all of them.
+
+    Raises:
+        TaskError: a type has one item only.
+    """
+    held = set[int]()
+    for kind, places in _kinds(types).items():
+        if len(places) < 2:
+            raise TaskError(
+                f"there is one {kind!s} task only, so none can be held out; give two or more"
+            )
+        count = min(max(1, round(share * len(places))), len(places) - 1)
+        shuffled = generator(seed, "split", kind).permutation(places)
+        held.update(int(place) for place in shuffled[:count])
+    kept = tuple(place for place in range(len(types)) if place not in held)
+    return kept, tuple(sorted(held))
+
+
+def _kinds(types: Sequence[Hashable]) -> dict[Hashable, list[int]]:
+    kinds: dict[Hashable, list[int]] = {}
+    for place, kind in enumerate(types):
+        kinds.setdefault(kind, []).append(place)
+    return kinds
+
+
+def _dealt(places: list[int], seed: int, kind: Hashable) -> Iterator[int]:
+    """Deal out places without end, shuffled anew for each round."""
+    rng: np.random.Generator = generator(seed, "deal", kind)
+    while True:
+        yield from (int(place) for place in rng.permutation(places))
