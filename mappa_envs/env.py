@@ -30,7 +30,7 @@ from mappa_envs.sandbox.protocol import FileRecord, Sandbox, Snapshot
 from mappa_envs.scenario import Scenario
 from mappa_envs.spaces import Utf8Text, is_text, observation_space
 from mappa_envs.stage import Stage
-from mappa_envs.tasks.source import TaskSource, choose_task
+from mappa_envs.tasks.source import TaskSource, choose_task, tasks_metadata
 from mappa_envs.types import EndReason, Message, Outcome, Task, Turn
 from mappa_envs.waiting import OneAction, Wait, finish, in_place, in_thread
 
@@ -80,9 +80,11 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
     A step that is interrupted or cancelled did not happen. `snapshot`, `restore` and `fork`
     branch an episode at any turn.
 
-    Before the first `reset()` there is no episode to look at: reading one of its attributes is an
-    `AttributeError`, and so is `last()`; `observe()` and `render()` are an `AssertionError`, as in
-    PettingZoo's `OrderEnforcingWrapper`.
+    For a fixed set of tasks `metadata` holds their ids by split (`task_ids`), and how many of them
+    are dealt out together (`task_batch`).
+
+    Before the first `reset()` reading an attribute of the episode is an `AttributeError`, and so is
+    `last()`; `observe()` and `render()` are an `AssertionError`, as in `OrderEnforcingWrapper`.
     """
 
     def __init__(
@@ -101,6 +103,7 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
             "name": f"{scenario.name}_v0",
             "render_modes": ["ansi", "human"],
             "is_parallelizable": False,
+            **tasks_metadata(tasks),
         }
         self.possible_agents = list(scenario.agents)
         self.agents: list[str] = []
@@ -177,9 +180,10 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
         if seed is not None or rng is None:
             rng = np.random.default_rng(seed)
         task = choose_task(self._tasks, rng, {} if options is None else options)
-        self._stage.clear()
+        self._stage.begin(task)
         self._rng = rng
-        self._episode = Episode.begin(self.scenario, task, seed=int(rng.integers(1 << 63)))
+        seed = int(rng.integers(1 << 63))
+        self._episode = Episode.begin(self.scenario, task, seed, self._stage.files)
         self.agents = list(self.possible_agents)
         self.agent_selection = self.episode.agent
         self.rewards = dict.fromkeys(self.agents, 0.0)
@@ -202,12 +206,9 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
         finish(self._step(action, in_place))
 
     async def astep(self, action: str | None) -> None:
-        """Take one action without holding up the event loop: programs run in other threads.
+        """Take one action as `step` does; programs run in other threads.
 
         When it is cancelled the program is ended, and the action did not happen.
-
-        Raises:
-            ActionError: as of `step`, or an action is still running in another `astep`.
         """
         await self._step(action, in_thread)
 
@@ -262,7 +263,7 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
                 f"name than this one's, {self.scenario.name!r}; restore it in an environment made "
                 "alike, or fork() the one it is of"
             )
-        self._stage.restore(snapshot.workspace)
+        self._stage.restore(snapshot.workspace, snapshot.episode)
         self._rng = np.random.default_rng()
         self._rng.bit_generator.state = snapshot.random_state
         self._episode = snapshot.episode

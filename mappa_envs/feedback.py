@@ -18,12 +18,24 @@ def joined_output(results: tuple[ToolResult, ...]) -> str:
     return "\n".join(f"[program {n}]\n{r.output}" for n, r in enumerate(results, start=1))
 
 
-def feedback(results: tuple[ToolResult, ...], hands_off: bool) -> str | None:
-    """Return what an agent is told after its action; None when nothing was run."""
-    if not results:
-        return None
-    output = f"Output of your program:\n{joined_output(results)}"
-    return f"{output}\n{LAST_TURN}" if hands_off else output
+def feedback(
+    results: tuple[ToolResult, ...], hands_off: bool, missing: tuple[str, ...]
+) -> str | None:
+    """Return what an agent is told after its action; None where there is nothing to tell.
+
+    Args:
+        results: What its programs gave.
+        hands_off: Whether its work is handed on.
+        missing: The artifacts that are due and not there.
+    """
+    said = []
+    if results:
+        said.append(f"Output of your program:\n{joined_output(results)}")
+    if missing and (hands_off or not results):
+        said.append(f"Not there: {', '.join(missing)}.")
+    if results and hands_off:
+        said.append(LAST_TURN)
+    return "\n".join(said) or None
 
 
 def listed_files(files: tuple[FileRecord, ...], access: Access) -> str:

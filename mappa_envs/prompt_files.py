@@ -28,6 +28,35 @@ def read_text(path: Path) -> str:
         raise ScenarioError(f"{path}: cannot be read: {reason}") from None
 
 
+def script_problems(
+    role: str, texts: Sequence[object], max_turns: int, visits: Sequence[str]
+) -> list[str]:
+    """Return what is wrong with what a role says in a scripted play, e.g. `"1: unknown field ..."`.
+
+    Each text is checked against what is there on the earliest visit on which it can be said.
+
+    Args:
+        role: The role's name.
+        texts: Templates, action by action; what is no text is passed over.
+        max_turns: Actions that the role may take on one visit.
+        visits: The roles in the order in which they are visited.
+    """
+    seen, problems = _seen(role, visits), list[str]()
+    for number, text in enumerate(texts):
+        own = role_fields(role) if number else set()
+        visit = min(number // max_turns, len(seen) - 1)
+        if isinstance(text, str):
+            lines = template_problems(text, own.union(seen[visit]))
+            problems += [f"{number}: {line}" for line in lines]
+    return problems
+
+
+def _seen(role: str, visits: Sequence[str]) -> list[set[str]]:
+    """Return the fields that are there on each visit of a role; all, if it is never visited."""
+    seen = [visible_fields(visits, i) for i, visited in enumerate(visits) if visited == role]
+    return seen or [visible_fields(visits, len(visits))]
+
+
 class PromptFiles:
     """The prompts of one scenario folder.
 
@@ -51,27 +80,18 @@ class PromptFiles:
             role: The role's table, unchecked.
             visits: The roles in the order in which they are visited.
         """
-        seen = [visible_fields(visits, i) for i, visited in enumerate(visits) if visited == name]
-        seen = seen or [visible_fields(visits, len(visits))]
+        seen = _seen(name, visits)
         texts = {"prompt": self._template(f"roles.{name}.prompt", role.get("prompt"), seen[0])}
         texts["again"] = texts["prompt"]
         if role.get("again"):
             later = visible_fields(visits, len(visits)) if len(seen) == 1 else seen[1]
             texts["again"] = self._template(f"roles.{name}.again", role["again"], later)
-        self._check_script(name, role, seen)
-        return texts
-
-    def _check_script(
-        self, name: str, role: Mapping[str, Any], seen: Sequence[Collection[str]]
-    ) -> None:
-        """Check each text against what is there on the earliest visit on which it can be said."""
         script, turns = role.get("script"), role.get("max_turns", 1)
         turns = turns if isinstance(turns, int) and turns > 0 else 1
-        for number, text in enumerate(script if isinstance(script, list | tuple) else ()):
-            own = role_fields(name) if number else set()
-            visit = min(number // turns, len(seen) - 1)
-            where = f"{self._place}: roles.{name}.script.{number}"
-            self._check(where, text, own.union(seen[visit]))
+        said = script if isinstance(script, list | tuple) else ()
+        lines = script_problems(name, said, turns, visits)
+        self.problems += [f"{self._place}: roles.{name}.script.{line}" for line in lines]
+        return texts
 
     def _template(self, key: str, name: object, allowed: Collection[str]) -> str:
         if not isinstance(name, str):

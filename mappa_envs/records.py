@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
@@ -12,7 +13,8 @@ from mappa_envs.types import LedgerEntry, ToolResult, Turn
 
 def agent_info(episode: Episode, agent: str) -> dict[str, Any]:
     """Return what an environment tells of an agent besides its observation, as plain data."""
-    task = {**episode.task.metadata, "id": episode.task.id, "split": episode.task.split}
+    metadata = copy.deepcopy(dict(episode.task.metadata))
+    task = {**metadata, "id": episode.task.id, "split": episode.task.split}
     info: dict[str, Any] = {"role": episode.scenario.role_of(agent), "task": task}
     if episode.end_reason is not None:
         info["end_reason"] = episode.end_reason
@@ -31,6 +33,7 @@ def turn_record(turn: Turn) -> dict[str, Any]:
         "index": turn.index,
         "handed_off": turn.handed_off,
         "feedback": turn.feedback,
+        "missing": list(turn.missing),
         "tool_results": [
             {
                 "tool": result.call.tool,
@@ -55,6 +58,7 @@ def outcome_record(episode: Episode) -> dict[str, Any] | None:
         "reason": outcome.reason,
         "answer": outcome.answer,
         "accepted": list(episode.task.answers),
+        **({"details": copy.deepcopy(dict(outcome.details))} if outcome.details else {}),
     }
 
 

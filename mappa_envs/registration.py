@@ -12,6 +12,7 @@ from pettingzoo.env_registry.registration import (  # type: ignore[import-untype
 )
 
 IDS: dict[str, str | None] = {
+    "mappa/DSBench-v0": "dsbench",
     "mappa/MathChat-v0": "mathchat",
     "mappa/Scenario-v0": None,
 }

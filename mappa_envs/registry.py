@@ -18,19 +18,19 @@ from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.outcomes.protocol import OutcomeScorer
 from mappa_envs.outcomes.shared import SharedScorer
+from mappa_envs.outcomes.submission_scorer import SubmissionScorer
 from mappa_envs.play import Policy
 from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
 from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
-from mappa_envs.tasks.math_files import FileMath
-from mappa_envs.tasks.math_generated import GeneratedMath
-from mappa_envs.tasks.source import TaskSource
+from mappa_envs.tasks.sources import task_source
 from mappa_envs.views.parallel import TurnBasedParallelEnv
 from mappa_envs.views.seat import SeatEnv
 
 OUTCOMES: dict[str, Callable[[], OutcomeScorer]] = {
     "math_answer": SharedScorer(MathAnswerScorer).part,
+    "submission": SharedScorer(SubmissionScorer).part,
 }
 SANDBOXES: dict[str, Callable[..., Sandbox]] = {
     "auto": LocalSandbox,
@@ -122,22 +122,6 @@ def make_seat(
         seats = ", ".join(env.possible_agents)
         raise ScenarioError(f"no seat is given; add seat=..., one of: {seats}")
     return SeatEnv(env, seat, teammates)
-
-
-def task_source(scenario: Scenario) -> TaskSource:
-    """Return the tasks a scenario names.
-
-    Raises:
-        TaskError: a file is missing or malformed, or a family is unknown.
-    """
-    if scenario.tasks == "generated":
-        return GeneratedMath(
-            seed=scenario.task_seed,
-            families=scenario.generated.families or None,
-            levels=scenario.generated.levels,
-        )
-    test = Path(scenario.test_tasks) if scenario.test_tasks else None
-    return FileMath(Path(scenario.tasks), test, seed=scenario.task_seed)
 
 
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:

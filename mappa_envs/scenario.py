@@ -28,8 +28,11 @@ from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.mistakes import table_mistakes
 from mappa_envs.prompt_files import PromptFiles, read_text
 from mappa_envs.sandbox.protocol import Access, Limits
+from mappa_envs.team_files import scripts_of
 
 SCENARIO_FILE = "scenario.toml"
+GENERATED, TABLES = "generated", "tables"
+"""What `tasks` may be beside a path."""
 _STRICT = ConfigDict(frozen=True, extra="forbid", strict=True)
 """TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float.
 
@@ -76,6 +79,8 @@ class Role(BaseModel):
     """Tools whose calls are run for this role."""
     files: CheckedAccess = Field(default_factory=CheckedAccess)  # type: ignore[valid-type]
     """Which files of the workspace its programs may read, and which of others' they may change."""
+    artifacts: tuple[str, ...] = Field(default=(), strict=False)
+    """Files that must be there when the role hands off; those that are not are named."""
     script: tuple[str, ...] = Field(default=(), strict=False)
     """What the role says in a scripted play, action by action; the last text repeats.
 
@@ -95,6 +100,27 @@ class Generated(BaseModel):
     """Problem families by name; empty means every family of the levels."""
 
 
+class Tables(BaseModel):
+    """Which tables are to be modelled, where the outcome is a submission."""
+
+    model_config = _STRICT
+
+    catalogue: str = ""
+    """A file that says which tables of installed packages are tasks."""
+    benchmark: str = ""
+    """A file with the facts about DSBench's competitions."""
+    task_lists: tuple[str, ...] = Field(default=(), strict=False)
+    """Files with the competitions' texts, where there is a copy of DSBench."""
+    cleaned_prompts: str = ""
+    """A file with shorter texts, preferred to those."""
+    only: tuple[str, ...] = Field(default=(), strict=False)
+    """Ids of the tasks to use; all when empty."""
+    level: int = Field(default=1, ge=0, le=3)
+    """How much the tables are corrupted, from not at all to heavily."""
+    batch_size: int = Field(default=4, ge=1)
+    """Tasks that are played together; each batch keeps the ratio of the task types."""
+
+
 class Scenario(BaseModel):
     """A team and its tasks; see the folders under `scenarios/` for whole examples."""
 
@@ -105,17 +131,26 @@ class Scenario(BaseModel):
     """Seats in the order in which they act; the agent of role `solver` is `solver_0`."""
     order: tuple[str, ...] = Field(default=(), strict=False)
     """The roles' visits, e.g. `["pro", "con", "pro"]`; each role once, as listed, when empty."""
-    tasks: str = "generated"
-    """`"generated"`, or the path of a JSON or JSON-lines file of problems."""
+    tasks: str = GENERATED
+    """`"generated"`, or the path of a JSON or JSON-lines file of problems; with the outcome
+    `"submission"`, `"tables"` or the folder of a copy of DSBench.
+    """
     test_tasks: str | None = None
     """A file of held-out problems; without one a part of `tasks` is held out."""
     task_seed: int = 0
     """Seeds the generator, and the order and the held-out part of files."""
     generated: Generated = Generated()
-    outcome: Literal["math_answer"]
+    tables: Tables = Tables()
+    outcome: Literal["math_answer", "submission"]
     """Which rule gives the task's own verdict."""
+    probe: Literal["tables"] | None = None
+    """What is found out about the workspace after each action that changed it."""
     strip_thinking: bool = True
     """Whether `<role>.message` leaves out the role's thinking blocks."""
+    wait_for_artifacts: bool = False
+    """Whether a role with a missing artifact stays, while it has turns left."""
+    scripted: str = ""
+    """A team of the folder `teams`: what roles without a `script` say in a scripted play."""
     limits: CheckedLimits = Field(default_factory=CheckedLimits)
     """Bounds on each run of agent code."""
 
@@ -124,7 +159,7 @@ class Scenario(BaseModel):
     def _test_file_needs_a_training_file(
         cls, value: str | None, info: ValidationInfo
     ) -> str | None:
-        if value is not None and info.data.get("tasks") == "generated":
+        if value is not None and info.data.get("tasks") == GENERATED:
             raise ValueError(
                 "is set while tasks is 'generated'; name a file in tasks too, or leave it out"
             )
@@ -194,6 +229,8 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
         raise ScenarioError(*(f"{place}: {line}" for line in lines), *problems) from None
     if problems:
         raise ScenarioError(*problems)
+    for name, script in scripts_of(folder, scenario, place).items():
+        texts[name]["script"] = script
     roles = {n: role.model_copy(update=texts[n]) for n, role in scenario.roles.items()}
     return scenario.model_copy(update={"roles": roles})
 
@@ -210,8 +247,12 @@ def read_table(path: Path) -> dict[str, Any]:
     except (ValueError, RecursionError) as error:
         raise ScenarioError(f"{path}: is not TOML: {error}") from None
     for key in ("tasks", "test_tasks"):
-        if isinstance(table.get(key), str) and table[key] != "generated":
+        if isinstance(table.get(key), str) and table[key] not in (GENERATED, TABLES):
             table[key] = str(path.parent / table[key])
+    tables = table.get("tables")
+    for key in ("catalogue", "benchmark", "cleaned_prompts"):
+        if isinstance(tables, dict) and isinstance(tables.get(key), str):
+            tables[key] = str(path.parent / tables[key])
     return table
 
 
@@ -223,7 +264,7 @@ def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _read_prompts(files: PromptFiles, table: Mapping[str, Any]) -> dict[str, dict[str, str]]:
+def _read_prompts(files: PromptFiles, table: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     roles = role_tables(table)
     visits = _order(table) or tuple(roles)
     return {name: files.read(name, role, visits) for name, role in roles.items()}

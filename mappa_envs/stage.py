@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from mappa_envs.actions import parse_action
 from mappa_envs.episode import Episode
 from mappa_envs.errors import SandboxError
 from mappa_envs.feedback import SANDBOX_DIED, feedback
 from mappa_envs.outcomes.protocol import OutcomeScorer
+from mappa_envs.probes import PROBES, Probe
 from mappa_envs.sandbox.lazy import LazySandbox
-from mappa_envs.sandbox.protocol import Actor, FileRecord, Sandbox, Snapshot, program_seed
+from mappa_envs.sandbox.protocol import (
+    Actor,
+    FileChanges,
+    FileRecord,
+    Limits,
+    Sandbox,
+    Snapshot,
+    program_seed,
+)
 from mappa_envs.scenario import Role
 from mappa_envs.tools import TOOLS
-from mappa_envs.types import ToolCall, ToolResult, Turn
+from mappa_envs.types import Task, ToolCall, ToolResult, Turn
 from mappa_envs.waiting import Wait
 
 logger = logging.getLogger(__name__)
@@ -35,20 +45,25 @@ class Stage:
         return self._sandbox.files
 
     def snapshot(self) -> Snapshot | None:
-        """Remember the workspace; None is an empty one that was never used."""
+        """Remember the workspace; None is one that is as the task made it."""
         return self._sandbox.snapshot()
 
-    def restore(self, snapshot: Snapshot | None) -> None:
-        """Bring the workspace to what was remembered."""
-        self._sandbox.restore(snapshot)
+    def restore(self, snapshot: Snapshot | None, episode: Episode) -> None:
+        """Bring the workspace to what was remembered when an episode had come so far."""
+        ended = episode.end_reason is not None
+        self._sandbox.restore(snapshot, {} if ended else episode.task.files)
+
+    def begin(self, task: Task) -> None:
+        """End what runs, and lay a task's files into a new workspace."""
+        self._sandbox.begin(task.files)
 
     def clear(self) -> None:
-        """End what runs and empty the workspace."""
-        self._sandbox.close()
+        """End what runs, and empty the workspace."""
+        self._sandbox.begin({})
 
     def close(self) -> None:
         """Empty the workspace and end the scorer; either comes back when it is needed."""
-        self._sandbox.close()
+        self.clear()
         self.scorer.close()
 
     async def act(self, episode: Episode, action: str, wait: Wait) -> Episode:
@@ -70,7 +85,7 @@ class Stage:
                 return after
             if not episode.is_last_visit:
                 return after.handed_on(turn.files)
-            outcome = await wait(self.scorer.score, episode.task, turn.visible)
+            outcome = await wait(self.scorer.score, episode.task, turn.visible, self._sandbox)
             return after.ended("completed", outcome)
 
     async def _turn(
@@ -79,7 +94,12 @@ class Stage:
         """Return what came of an action, and whether the sandbox died of it."""
         parsed = parse_action(action)
         results, sandbox_died = await self._run_all(episode, parsed.calls, sandbox, wait)
-        hands_off = not results or episode.taken + 1 >= episode.role.max_turns
+        files = () if sandbox_died else self.files
+        missing = _missing(episode.role, files)
+        facts = await self._facts(episode, results, sandbox, wait) if not sandbox_died else {}
+        is_last = episode.taken + 1 >= episode.role.max_turns
+        stays = bool(results) or bool(missing and episode.scenario.wait_for_artifacts)
+        hands_off = is_last or not stays
         turn = Turn(
             step=len(episode.turns),
             agent=episode.agent,
@@ -89,11 +109,28 @@ class Stage:
             action=action,
             visible=parsed.visible,
             tool_results=results,
-            feedback=SANDBOX_DIED if sandbox_died else feedback(results, hands_off),
+            feedback=SANDBOX_DIED if sandbox_died else feedback(results, hands_off, missing),
             handed_off=hands_off,
-            files=() if sandbox_died else self.files,
+            files=files,
+            missing=missing,
+            facts=facts,
         )
         return turn, sandbox_died
+
+    async def _facts(
+        self,
+        episode: Episode,
+        results: tuple[ToolResult, ...],
+        sandbox: Callable[[], Sandbox],
+        wait: Wait,
+    ) -> Mapping[str, Any]:
+        """Return what the scenario's probe finds; what it found before where nothing changed."""
+        probe = episode.scenario.probe
+        if probe is None:
+            return {}
+        if not any(result.files != FileChanges() for result in results):
+            return episode.turns[-1].facts if episode.turns else {}
+        return await wait(_probe, PROBES[probe], sandbox, episode.scenario.limits)
 
     async def _run_all(
         self,
@@ -126,6 +163,10 @@ def _run(
     return TOOLS[call.tool](call, sandbox(), episode.scenario.limits, actor)
 
 
+def _probe(probe: Probe, sandbox: Callable[[], Sandbox], limits: Limits) -> Mapping[str, Any]:
+    return probe(sandbox(), limits)
+
+
 def _refusal(call: ToolCall, role: Role) -> ToolResult | None:
     """Return why a call is not run; None for one that is."""
     if call.error is not None:
@@ -134,3 +175,9 @@ def _refusal(call: ToolCall, role: Role) -> ToolResult | None:
         known = ", ".join(role.tools)
         return ToolResult(call, output=f"[not run: no tool {call.tool!r:.60}; there is: {known}]")
     return None
+
+
+def _missing(role: Role, files: tuple[FileRecord, ...]) -> tuple[str, ...]:
+    """Return the artifacts of a role that are not among the files."""
+    there = {file.path for file in files}
+    return tuple(name for name in role.artifacts if name not in there)

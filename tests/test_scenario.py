@@ -290,7 +290,7 @@ again = "reader.md"
     file = folder / "scenario.toml"
     assert sorted(caught.value.problems) == sorted(
         [
-            f"{file}: outcome: is 'luck'; it should be 'math_answer'",
+            f"{file}: outcome: is 'luck'; it should be 'math_answer' or 'submission'",
             f"{file}: taks: unknown key; did you mean 'tasks'?",
             f"{file}: limits.timeout: unknown key; did you mean 'timeout_s'?",
             f"{file}: roles.writer.max_turns: is 0; it should be greater than or equal to 1",

@@ -312,6 +312,7 @@ def test_what_a_dead_turn_tells() -> None:
                 "index": 0,
                 "handed_off": False,
                 "feedback": "Output of your program:\nOops",
+                "missing": [],
                 "tool_results": [
                     {
                         "tool": "python",
@@ -323,7 +324,14 @@ def test_what_a_dead_turn_tells() -> None:
                     }
                 ],
             },
-            {"step": 2, "index": 1, "handed_off": True, "feedback": None, "tool_results": []},
+            {
+                "step": 2,
+                "index": 1,
+                "handed_off": True,
+                "feedback": None,
+                "missing": [],
+                "tool_results": [],
+            },
         ],
     }
     for step in seen:

@@ -49,13 +49,20 @@ def shipped() -> list[str]:
     return sorted(file.parent.name for file in Path(root).glob("*/scenario.toml"))
 
 
+FOUR_TABLES = {"tables": {"only": ("wine", "iris", "diabetes", "chicks")}}
+OPTIONS: dict[str, dict[str, Any]] = {"dsbench": {"scenario": FOUR_TABLES}}
+"""What makes the environment of a scenario quick."""
+NEEDS = {"dsbench": ("pandas", "sklearn", "sklego")}
+"""The packages without which a scenario has no tasks."""
+
+
 STACKS: dict[str, Callable[..., Env]] = {
     **{
         stack.__name__.replace("_", " "): functools.partial(stack, "mathchat")
         for stack in (bare, coached, deferred, coached_outside_ordered, ordered_outside_coached)
     },
     **{
-        f"{name}, coached": functools.partial(coached, name)
+        f"{name}, coached": functools.partial(coached, name, **OPTIONS.get(name, {}))
         for name in shipped()
         if name != "mathchat"
     },
@@ -85,6 +92,8 @@ def cases() -> Iterator[Any]:
 
 @pytest.mark.parametrize(("name", "stack"), list(cases()))
 def test_every_scenario_is_as_an_environment_should_be(name: str, stack: str) -> None:
+    for package in NEEDS.get(stack.removesuffix(", coached"), ()):
+        pytest.importorskip(package, reason="needs the extra datasets")
     run_env_check(name, STACKS[stack], known_gap=name in KNOWN_GAPS.get(stack, ()))
 
 

@@ -55,7 +55,7 @@ def made(env_id: str, seat: str, **tables: Any) -> tuple[Any, Any, Any]:
 
 
 def test_every_id_is_in_all_three_registries() -> None:
-    assert list(IDS) == ["mappa/MathChat-v0", "mappa/Scenario-v0"]
+    assert list(IDS) == ["mappa/DSBench-v0", "mappa/MathChat-v0", "mappa/Scenario-v0"]
     for registry in (aec_registry, parallel_registry, gymnasium.registry):
         assert [name for name in registry if name.startswith("mappa/")] == list(IDS)
 
@@ -70,6 +70,27 @@ def test_mathchat_in_every_interface() -> None:
     for env in (aec, parallel.aec_env, seat.aec_env):
         assert env.unwrapped.scenario.name == "mathchat"
         assert env.render_mode == "ansi"
+
+
+@pytest.mark.filterwarnings("error")
+def test_dsbench_in_every_interface() -> None:
+    for package in ("pandas", "sklearn", "sklego"):
+        pytest.importorskip(package, reason="needs the extra datasets")
+    only = {"tables": {"only": ["wine", "iris", "diabetes", "chicks"]}}
+    aec, parallel, seat = made("mappa/DSBench-v0", "analyst_0", scenario=only)
+    assert type(aec) is PipelineEnv
+    assert type(parallel) is TurnBasedParallelEnv
+    assert type(seat) is SeatEnv
+    for env in (aec, parallel, seat):
+        assert env.metadata["name"] == "dsbench_v0"
+        assert sorted(env.metadata["task_ids"]) == ["test", "train"]
+    aec.reset(seed=1, options={"task": "iris"})
+    parallel.reset(seed=1, options={"task": "iris"})
+    observation, info = seat.reset(seed=1, options={"task": "iris"})
+    assert aec.infos["engineer_0"]["task"]["id"] == info["task"]["id"] == "iris"
+    assert observation["messages"][0]["content"].startswith("You are the analyst of a team.")
+    for env in (aec, parallel, seat):
+        env.close()
 
 
 @pytest.mark.filterwarnings("error")
