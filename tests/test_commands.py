@@ -12,6 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from programs import MAPPA
 
 from mappa_envs.cli import main
 from mappa_envs.commands.checking import scenario_problems
@@ -239,6 +240,26 @@ def test_texts_of_a_file(mappa: Mappa, tmp_path: Path, capsys: Capture) -> None:
     )
 
 
+def test_teams_of_the_scenario_take_all_seats_or_one(
+    folder: Path, mappa: Mappa, capsys: Capture
+) -> None:
+    (folder / "teams").mkdir()
+    texts = "[texts]\nproponent = ['Who knows?']\nopponent = ['Not I.']\n"
+    (folder / "teams" / "calm.toml").write_text(texts)
+    assert mappa("play", folder, "--team", "calm", *TASK) == 0
+    shown = capsys.readouterr().out
+    assert shown.count("\nWho knows?\n[score") == 3
+    assert shown.count("\nNot I.\n[score") == 2
+    assert mappa("play", folder, *SCRIPTED, "--seat", "opponent_0=calm", *TASK) == 0
+    shown = capsys.readouterr().out
+    assert "--- proponent_0, action 1\nMy first guess" in shown
+    assert shown.count("\nNot I.\n[score") == 2
+    assert mappa("play", folder, "--team", "clam", *TASK) == 2
+    assert capsys.readouterr().err == "error: --team is 'clam'; did you mean 'calm'?\n"
+    assert mappa("scenario", "check", folder) == 0
+    assert "\nteams: calm\ntasks: " in capsys.readouterr().out
+
+
 def test_a_saved_episode_has_a_line_for_each_action_and_one_for_the_end(
     mappa: Mappa, capsys: Capture
 ) -> None:
@@ -362,12 +383,8 @@ def test_ctrl_c_is_exit_code_130_and_leaves_nothing(seat: str, tmp_path: Path) -
     who = seat if seat == "person" else str(texts)
     temporary = tmp_path / "temporary"
     temporary.mkdir()
-    program = (
-        "import signal; signal.signal(signal.SIGINT, signal.default_int_handler); "
-        "from mappa_envs.cli import main; main()"
-    )  # shells start what runs in their background with this signal ignored
     command = [
-        *(sys.executable, "-c", program, "play", "mathchat"),
+        *(sys.executable, "-c", MAPPA, "play", "mathchat"),
         *(*SCRIPTED, "--seat", f"coder_0={who}", "--save", str(tmp_path / "episode.jsonl")),
     ]
     playing = subprocess.Popen(
@@ -398,6 +415,7 @@ def test_ctrl_c_is_exit_code_130_and_leaves_nothing(seat: str, tmp_path: Path) -
     ("command", "example"),
     [
         ("play", "mappa play mathchat --team scripted --seat verifier_0=person --task 3"),
+        ("bench", "mappa bench dsbench --team oracle,weak,noop --out results.jsonl"),
         ("scenario", "mappa scenario check my_scenario"),
         ("scenario check", "mappa scenario check scenarios/debate"),
     ],

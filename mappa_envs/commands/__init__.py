@@ -1,4 +1,4 @@
-"""The environments' own commands: `mappa scenario check` and `mappa play`.
+"""The environments' own commands: `mappa scenario check`, `mappa play` and `mappa bench`.
 
 What a command needs is imported when it runs, so that `mappa --help` is quick.
 """
@@ -22,6 +22,7 @@ def add_commands(app: typer.Typer) -> None:
     scenarios.command(name="check")(check)
     app.add_typer(scenarios, name="scenario")
     app.command(name="play")(play)
+    app.command(name="bench")(bench)
 
 
 def _scenario() -> None:
@@ -45,13 +46,16 @@ def check(scenario: ScenarioArgument) -> None:
 def play(
     scenario: ScenarioArgument,
     team: Annotated[
-        str, typer.Option(metavar="person|scripted", help="Who sits in the seats.")
+        str,
+        typer.Option(
+            metavar="person|scripted|TEAM", help="Who sits in the seats; a team of the scenario's."
+        ),
     ] = "person",
     seats: Annotated[
         list[str] | None,
         typer.Option(
             "--seat",
-            metavar="AGENT=person|scripted|FILE",
+            metavar="AGENT=person|scripted|TEAM|FILE",
             help="Who sits in one seat; repeat for more. FILE holds texts, --- between them.",
         ),
     ] = None,
@@ -69,7 +73,7 @@ def play(
         typer.Option(metavar="FILE", help="Write transcript and ledger there, as JSON lines."),
     ] = None,
 ) -> None:
-    """Play one episode with a person or a script in each seat.
+    """Play one episode with a person, a team's role or a file of texts in each seat.
 
     A text of several lines ends with a line that holds a single dot, or with Ctrl-D.
 
@@ -78,3 +82,30 @@ def play(
     from mappa_envs.commands.playing import Choice, play_scenario
 
     play_scenario(scenario, team, seats or [], Choice(split, task, seed), coach, save)
+
+
+def bench(
+    scenario: ScenarioArgument,
+    team: Annotated[
+        str, typer.Option(metavar="TEAM,TEAM", help="Teams of the scenario's, or scripted.")
+    ] = "scripted",
+    tasks: Annotated[
+        str, typer.Option(metavar="all|N|ID,ID", help="N are the first N of each split.")
+    ] = "all",
+    split: Annotated[str, typer.Option(help="train, test or both.")] = "both",
+    seeds: Annotated[int, typer.Option(min=1, help="Episodes of a team on a task.")] = 1,
+    at_once: Annotated[int, typer.Option(min=1, help="Episodes under way at a time.")] = 2,
+    out: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Keep each episode there, a JSON line each.")
+    ] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with that file.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+) -> None:
+    """Play scripted teams on many tasks and print their mean outcomes.
+
+    Example: mappa bench dsbench --team oracle,weak,noop --out results.jsonl
+    """
+    from mappa_envs.commands.benching import Request, bench_scenario
+
+    request = Request(scenario, team, tasks, split, seeds, at_once, out, resume)
+    bench_scenario(request, as_json=as_json)

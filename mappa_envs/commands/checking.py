@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,6 @@ from mappa_envs.commands.screen import Screen
 from mappa_envs.errors import SandboxError, ScenarioError, TaskError
 from mappa_envs.play import play
 from mappa_envs.records import printable
-from mappa_envs.registry import task_source
 from mappa_envs.scenario import (
     SCENARIO_FILE,
     Scenario,
@@ -25,6 +24,8 @@ from mappa_envs.scenario import (
     scenario_folder,
 )
 from mappa_envs.tasks.source import SPLITS
+from mappa_envs.tasks.sources import task_source
+from mappa_envs.team_files import scenario_teams, team_problems
 from mappa_envs.teams import ScenarioTeam
 from mappa_envs.types import LedgerEntry, Turn
 
@@ -48,7 +49,7 @@ def check_scenario(name: str) -> bool:
     if problems:
         return False
     screen = Screen()
-    _tell_scenario(load_scenario(folder), screen)
+    _tell_scenario(load_scenario(folder), scenario_teams(folder), screen)
     env = make_coached(folder)
     try:
         _play_scripted(env, screen)
@@ -60,25 +61,26 @@ def check_scenario(name: str) -> bool:
 def scenario_problems(folder: Path) -> list[str]:
     """Return everything that is wrong with a scenario folder, one line for each mistake.
 
-    Keys, prompts, scripts, rubrics and task files are looked at; a mistake hides none of another
-    kind.
+    Keys, prompts, scripts, rubrics, teams and task files are looked at; a mistake hides none of
+    another kind.
     """
     file = folder / SCENARIO_FILE
     try:
         table = read_table(file)
     except ScenarioError as error:
         return list(error.problems)
-    rubrics = [f"{file}: {line}" for line in _rubric_problems(table)]
+    problems = [f"{file}: {line}" for line in _rubric_problems(table)]
     try:
         scenario = load_scenario(folder)
     except ScenarioError as error:
-        return [*error.problems, *rubrics]
+        return [*error.problems, *problems]
+    problems += team_problems(folder, scenario)
     try:
         task_source(scenario)
     except TaskError as error:
         key = "generated" if scenario.tasks == "generated" else "tasks"
-        rubrics.append(f"{file}: {key}: {error}")
-    return rubrics
+        problems.append(f"{file}: {key}: {error}")
+    return problems
 
 
 def _rubric_problems(table: Mapping[str, Any]) -> Iterator[str]:
@@ -89,7 +91,7 @@ def _rubric_problems(table: Mapping[str, Any]) -> Iterator[str]:
             yield from rubric_problems(name, checks)
 
 
-def _tell_scenario(scenario: Scenario, screen: Screen) -> None:
+def _tell_scenario(scenario: Scenario, teams: Sequence[str], screen: Screen) -> None:
     screen.say(f"scenario {scenario.name}: {' > '.join(scenario.visits)}", "bold")
     screen.table(
         ("role", "visits", "actions a visit", "tools", "script texts", "rubric checks"),
@@ -107,6 +109,8 @@ def _tell_scenario(scenario: Scenario, screen: Screen) -> None:
     )
     source = task_source(scenario)
     sizes = ", ".join(f"{split} {_count(source.size(split))}" for split in SPLITS)
+    if teams:
+        screen.say(f"teams: {', '.join(teams)}")
     screen.say(f"tasks: {sizes}\n")
 
 

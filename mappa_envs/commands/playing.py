@@ -87,7 +87,7 @@ def play_scenario(
 
     Args:
         name: A shipped scenario, or a folder.
-        team: Who sits in the seats that `seats` leaves out: `"person"` or `"scripted"`.
+        team: Who sits in the seats that `seats` leaves out: `"person"`, `"scripted"` or a team.
         seats: Such as `"coder_0=person"`.
         choice: Which task.
         coach: Whether the rubric coach scores; None if every role has a rubric.
@@ -100,9 +100,10 @@ def play_scenario(
     if save is not None:
         _check_free(save)
     screen = Screen()
-    env = make_coached(scenario_folder(name), coach)
+    folder = scenario_folder(name)
+    env = make_coached(folder, coach)
     try:
-        narrator = Narrator(env, seat_policies(env, team, seats, screen), screen)
+        narrator = Narrator(env, seat_policies(env, folder, team, seats, screen), screen)
         played = play(env, narrator, choice.seed, options)
         narrator.tell()
         tell_end(env, played, screen)

@@ -1,4 +1,4 @@
-"""Who acts: a person at the terminal, the scenario's script, or texts from a file."""
+"""Who acts: a person at the terminal, a team of the scenario's, or texts from a file."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from mappa_envs.commands.screen import Screen
 from mappa_envs.errors import CommandError, did_you_mean
 from mappa_envs.play import Observation, Policy
+from mappa_envs.team_files import RESERVED, TeamScript, load_team, scenario_teams
 from mappa_envs.teams import ScenarioTeam
 
-_WHO = ("person", "scripted")
 _BETWEEN_TEXTS = re.compile(r"^---[ \t]*\n", re.MULTILINE)
 
 
@@ -68,38 +68,61 @@ class TextFile:
         return self._texts[self._said - 1]
 
 
+def named_team(folder: Path, name: str, env: AECEnv[str, Any, Any]) -> TeamScript | None:
+    """Return a team of the scenario's; None for `"scripted"`, the roles' own scripts.
+
+    Args:
+        folder: The scenario's.
+        name: `"scripted"`, or one of the folder's teams.
+        env: What is played.
+
+    Raises:
+        ScenarioError: the team's file is wrong.
+    """
+    return None if name == "scripted" else load_team(folder, name, env.unwrapped.scenario)
+
+
 def seat_policies(
-    env: AECEnv[str, Any, Any], team: str, choices: Sequence[str], screen: Screen
+    env: AECEnv[str, Any, Any], folder: Path, team: str, choices: Sequence[str], screen: Screen
 ) -> Mapping[str, Policy]:
     """Return who acts for each agent.
 
     Args:
         env: What is played.
-        team: `"person"` or `"scripted"`, for every seat that `choices` leaves out.
-        choices: Such as `"coder_0=person"`, `"coder_0=scripted"` or `"coder_0=texts.md"`.
+        folder: The scenario's.
+        team: `"person"`, `"scripted"` or a team of the folder's, for every seat that `choices`
+            leaves out.
+        choices: Such as `"coder_0=person"`, `"coder_0=weak"` or `"coder_0=texts.md"`.
         screen: Where persons look.
 
     Raises:
         CommandError: there is no such team, seat or file.
+        ScenarioError: a team's file is wrong.
     """
-    if team not in _WHO:
-        raise CommandError(f"--team is {team!r}; {did_you_mean(team, _WHO, 'it can be')}")
-    people: dict[str, Policy] = {"person": Person(screen), "scripted": ScenarioTeam(env)}
-    seats = dict.fromkeys(env.possible_agents, people[team])
+    known = (*RESERVED, *scenario_teams(folder))
+
+    def policy(name: str) -> Policy:
+        if name == "person":
+            return Person(screen)
+        return ScenarioTeam(env, named_team(folder, name, env))
+
+    if team not in known:
+        raise CommandError(f"--team is {team!r}; {did_you_mean(team, known, 'it can be')}")
+    seats = dict.fromkeys(env.possible_agents, policy(team))
     for choice in choices:
         agent, _, who = choice.partition("=")
         if not who:
-            raise CommandError(f"--seat is {choice!r}; write AGENT=person, =scripted or =FILE")
+            raise CommandError(f"--seat is {choice!r}; write AGENT=person, =TEAM or =FILE")
         if agent not in seats:
             hint = did_you_mean(agent, seats, "seats")
             raise CommandError(f"--seat {choice}: there is no seat {agent!r}; {hint}")
-        seats[agent] = people[who] if who in people else _text_file(choice, who)
+        seats[agent] = policy(who) if who in known else _text_file(choice, who, known)
     return seats
 
 
-def _text_file(choice: str, who: str) -> TextFile:
+def _text_file(choice: str, who: str, known: Sequence[str]) -> TextFile:
     if not Path(who).exists():
-        hint = did_you_mean(who, _WHO, "give a file, or one of")
+        hint = did_you_mean(who, known, "give a file, or one of")
         raise CommandError(f"--seat {choice}: there is no file {who!r}; {hint}")
     return TextFile(Path(who))
 

@@ -1,0 +1,193 @@
+"""`mappa bench`: scripted teams on many tasks, and a table of what came of it."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from pettingzoo import AECEnv  # type: ignore[import-untyped]
+from rich.console import Console
+from rich.progress import Progress
+
+from mappa_envs.bench import FIGURES, Job, Result, choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.bench_file import ResultsFile, version_of
+from mappa_envs.commands.playing import make_coached
+from mappa_envs.commands.screen import Screen
+from mappa_envs.commands.seats import named_team
+from mappa_envs.errors import CommandError, did_you_mean
+from mappa_envs.scenario import load_scenario, scenario_folder
+from mappa_envs.tasks.source import SPLITS
+from mappa_envs.tasks.sources import task_source
+from mappa_envs.team_files import TeamScript, scenario_teams
+from mappa_envs.types import Split
+
+BOTH = "both"
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is to be played and where it is kept."""
+
+    scenario: str
+    teams: str
+    """Names with commas between them."""
+    tasks: str
+    """`"all"`, a number, or ids with commas between them."""
+    split: str
+    seeds: int
+    at_once: int
+    out: Path | None
+    resume: bool
+
+    def split_names(self) -> tuple[Split, ...]:
+        """Return the splits that tasks are taken from.
+
+        Raises:
+            CommandError: there is no such split.
+        """
+        if self.split not in (*SPLITS, BOTH):
+            hint = did_you_mean(self.split, (*SPLITS, BOTH), "it can be")
+            raise CommandError(f"--split is {self.split!r}; {hint}")
+        return tuple(name for name in SPLITS if self.split in (name, BOTH))
+
+
+def bench_scenario(request: Request, *, as_json: bool) -> None:
+    """Play every team on every task, and print a table or, on stdout alone, JSON.
+
+    Args:
+        request: What is played.
+        as_json: Whether the summary is printed as JSON.
+
+    Raises:
+        MappaEnvError: something that was asked for is not there.
+    """
+    if request.resume and request.out is None:
+        raise CommandError("--resume needs the file to go on with; name it with --out")
+    folder = scenario_folder(request.scenario)
+    names = _team_names(folder, request.teams)
+    scenario = load_scenario(folder)
+    tasks = choose_tasks(task_source(scenario), request.tasks, request.split_names())
+    env = make_coached(folder)
+    with ExitStack() as closing:
+        closing.callback(env.close)
+        teams = {name: named_team(folder, name, env) for name in names}
+        results = _play_all(env, folder, teams, make_jobs(names, tasks, request.seeds), request)
+    summary = {
+        "scenario": scenario.name,
+        "tasks": len(tasks),
+        "seeds": request.seeds,
+        "teams": summarise(results),
+    }
+    if as_json:
+        typer.echo(json.dumps(summary, indent=2))
+    else:
+        _tell(summary, Screen())
+
+
+def _team_names(folder: Path, wanted: str) -> list[str]:
+    known = ("scripted", *scenario_teams(folder))
+    names = list(dict.fromkeys(name.strip() for name in wanted.split(",")))
+    for name in names:
+        if name not in known:
+            raise CommandError(f"--team names {name!r}; {did_you_mean(name, known, 'it can be')}")
+    return names
+
+
+def _play_all(
+    env: AECEnv[str, Any, Any],
+    folder: Path,
+    teams: Mapping[str, TeamScript | None],
+    jobs: Sequence[Job],
+    request: Request,
+) -> list[Result]:
+    """Play what has no result yet, and return all results in the order of the jobs."""
+    if request.out is None:
+        results: list[Result] = []
+        _play(env, teams, jobs, results.append, len(jobs), request)
+        places = {job.key: place for place, job in enumerate(jobs)}
+        return sorted(results, key=lambda r: places[r["team"], r["task"], r["seed"]])
+    versions = {name: version_of(folder, team) for name, team in teams.items()}
+    with ResultsFile(request.out, versions, resume=request.resume) as file:
+        try:
+            _play(env, teams, file.open_jobs(jobs), file.add, len(jobs), request)
+        except KeyboardInterrupt:
+            done = len(file.results(jobs))
+            typer.echo(
+                f"stopped: {done} of {len(jobs)} episodes are in {request.out}; go on with "
+                "--resume",
+                err=True,
+            )
+            raise
+        return file.results(jobs)
+
+
+def _play(
+    env: AECEnv[str, Any, Any],
+    teams: Mapping[str, TeamScript | None],
+    jobs: Sequence[Job],
+    keep: Callable[[Result], None],
+    total: int,
+    request: Request,
+) -> None:
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
+        bar = progress.add_task("episodes", total=total, completed=total - len(jobs))
+
+        def tell(result: Result) -> None:
+            keep(result)
+            progress.advance(bar)
+
+        asyncio.run(run_jobs(env, teams, jobs, tell, at_once=request.at_once))
+
+
+def _tell(summary: Mapping[str, Any], screen: Screen) -> None:
+    screen.say(
+        f"scenario {summary['scenario']}, tasks: {summary['tasks']}, seeds: {summary['seeds']}",
+        "bold",
+    )
+    teams: Mapping[str, Mapping[str, Any]] = summary["teams"]
+    _table(screen, ("team",), [((name,), figures) for name, figures in teams.items()])
+    typed = [
+        ((kind, name), figures)
+        for name, team in teams.items()
+        for kind, figures in team["task_types"].items()
+    ]
+    if typed:
+        screen.say("")
+        _table(screen, ("task type", "team"), sorted(typed, key=lambda row: row[0][0]))
+
+
+def _table(
+    screen: Screen, heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]
+) -> None:
+    """Print rows with the columns in which any of them has something."""
+    cells = [dict(_cells(figures)) for _, figures in rows]
+    columns = [name for name in cells[0] if any(row[name] for row in cells)]
+    screen.table(
+        (*heads, *columns),
+        (
+            (*names, *(row[column] for column in columns))
+            for (names, _), row in zip(rows, cells, strict=True)
+        ),
+    )
+
+
+def _cells(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield all columns of a row, each with its text, which may be empty."""
+    yield "episodes", str(figures["episodes"])
+    yield "undecided", str(figures["undecided"] or "")
+    for name in ("outcome", *FIGURES):
+        yield name.removeprefix("fair_").replace("_percent", " %"), _number(figures.get(name))
+    for agent, paid in figures["paid"].items():
+        yield f"paid {agent}", _number(paid)
+    yield "seconds", _number(figures["seconds"])
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else f"{value:.3f}"

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+pytest.importorskip("pandas", reason="needs the extra datasets")
+pytest.importorskip("sklearn", reason="needs the extra datasets")
+pytest.importorskip("sklego", reason="needs the extra datasets")
+
+from mappa_envs import load_scenario, make_pipeline
+from mappa_envs.bench import Result, choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.env import PipelineEnv
+from mappa_envs.play import play
+from mappa_envs.scenario import scenario_folder
+from mappa_envs.tasks.sources import task_source
+from mappa_envs.team_files import load_team, scenario_teams
+from mappa_envs.teams import ScenarioTeam
+
+FOLDER = scenario_folder("dsbench")
+SCENARIO = load_scenario(FOLDER)
+TEAMS = {name: load_team(FOLDER, name, SCENARIO) for name in scenario_teams(FOLDER)}
+FAULTS = {name: team.culprit for name, team in TEAMS.items() if team.culprit}
+PLAIN = ("oracle", "weak", "random", "noop")
+NOT_DELIVERED = {
+    "analyst-adds-a-column": "extra_columns",
+    "analyst-claims-a-file": "no_submission",
+    "analyst-fakes-a-log": "no_submission",
+    "engineer-drops-test-rows": "no_submission",
+    "engineer-encodes-apart": "no_submission",
+    "engineer-forgets-x-test": "no_submission",
+    "modeler-rewrites-features": "no_submission",
+    "modeler-saves-no-model": "no_submission",
+    "modeler-unfitted": "no_submission",
+}
+NOTHING_SAID = (
+    "analyst-copies-the-sample",
+    "analyst-writes-a-constant",
+    "modeler-ignores-features",
+)
+"""Valid submissions that are no better than a guess without features."""
+
+
+def results_of(teams: Sequence[str], tasks: str) -> list[Result]:
+    """Play teams on tasks, without a coach."""
+    found: list[Result] = []
+    env = make_pipeline("dsbench")
+    chosen = choose_tasks(task_source(SCENARIO), tasks, ("train", "test"))
+    jobs = make_jobs(teams, chosen, 1)
+    try:
+        asyncio.run(run_jobs(env, TEAMS, jobs, found.append, at_once=2))
+    finally:
+        env.close()
+    return found
+
+
+def check_faults(results: Sequence[Result]) -> None:
+    """Check the outcomes of faults that come to nothing on any task."""
+    for result in results:
+        team = result["team"]
+        assert result["decided"], result
+        if team in NOT_DELIVERED:
+            assert (result["verdict"], result["outcome"]) == (NOT_DELIVERED[team], 0.0), result
+        elif team in NOTHING_SAID:
+            assert result["verdict"] == "valid"
+            assert result["outcome"] < 0.05, result
+
+
+@pytest.fixture
+def env() -> Iterator[PipelineEnv]:
+    env = make_pipeline("dsbench")
+    assert isinstance(env, PipelineEnv)
+    yield env
+    env.close()
+
+
+def test_each_fault_changes_one_role_of_the_oracle_team() -> None:
+    assert set(TEAMS) == {*PLAIN, *FAULTS}
+    assert len(FAULTS) >= 12
+    assert set(FAULTS.values()) == set(SCENARIO.roles)
+    for name, culprit in FAULTS.items():
+        changed = [r for r in SCENARIO.roles if TEAMS[name].texts[r] != TEAMS["oracle"].texts[r]]
+        assert changed == [culprit]
+        assert name.startswith(f"{culprit}-")
+        assert TEAMS[name].about.startswith(f"The {culprit} ")
+
+
+def test_the_scripts_are_what_the_oracle_team_says() -> None:
+    assert {n: role.script for n, role in SCENARIO.roles.items()} == TEAMS["oracle"].texts
+
+
+def test_what_a_team_does_decides_what_it_comes_to() -> None:
+    """On one task of each type; the ids of chicks have leading zeros."""
+    results = results_of(PLAIN, "wine,chicks")
+    outcome = {(r["team"], r["task"]): r["outcome"] for r in results}
+    for task, good in (("wine", 0.9), ("chicks", 0.5)):
+        assert outcome["oracle", task] > good
+        assert outcome["oracle", task] > outcome["weak", task] + 0.1
+        assert outcome["weak", task] > max(0.1, outcome["random", task])
+        assert outcome["noop", task] == 0.0
+    verdicts = {team: {r["verdict"] for r in results if r["team"] == team} for team in PLAIN}
+    assert verdicts.pop("noop") == {"no_submission"}
+    assert list(verdicts.values()) == [{"valid"}] * 3
+
+
+def test_a_fault_costs_the_outcome() -> None:
+    results = results_of(["oracle", *FAULTS], "chicks")
+    check_faults(results)
+    outcome = {result["team"]: result["outcome"] for result in results}
+    oracle = outcome.pop("oracle")
+    assert max(outcome.values()) < 0.6 * oracle
+
+
+def test_innocent_roles_say_truthfully_what_is_wrong(env: PipelineEnv) -> None:
+    play(env, ScenarioTeam(env, TEAMS["engineer-forgets-x-test"]), 0, {"task": "chicks"})
+    modeler, analyst = env.turns[3], env.turns[5]
+    assert "model.pkl: ExtraTreesRegressor(" in modeler.action
+    assert analyst.action.startswith("What came of it:\nno submission.csv, FileNotFoundError: ")
+    assert analyst.missing == ("submission.csv",)
+    assert all(result.ok for turn in env.turns for result in turn.tool_results)
+
+
+def test_files_of_others_stay_as_they_were(env: PipelineEnv) -> None:
+    play(env, ScenarioTeam(env, TEAMS["modeler-rewrites-features"]), 0, {"task": "chicks"})
+    (result,) = env.turns[2].tool_results
+    assert result.files.restored == ("X_test.pkl", "X_train.pkl")
+    authors = {file.path: file.author for file in env.turns[-1].files}
+    assert authors["X_train.pkl"] == authors["X_test.pkl"] == "engineer_0"
+    assert "no submission.csv, ValueError: The feature names should match" in env.turns[-1].action
+
+
+@pytest.mark.slow
+def test_on_all_tasks_the_oracle_beats_the_weak_and_the_weak_those_who_know_nothing() -> None:
+    results = results_of(PLAIN, "all")
+    mean = {team: figures["outcome"] for team, figures in summarise(results).items()}
+    assert mean["oracle"] > mean["weak"] + 0.2
+    assert mean["weak"] > mean["random"] + 0.1
+    assert mean["random"] > mean["noop"] == 0.0
+    valid = [result["verdict"] for result in results if result["team"] != "noop"]
+    assert valid == ["valid"] * 99
+
+
+@pytest.mark.slow
+def test_on_tasks_of_all_kinds_a_fault_comes_to_what_it_must() -> None:
+    """Two classes, several classes, numbers, and several targets at once."""
+    results = results_of(["oracle", *FAULTS], "hearts,wine,diabetes,solar-flares")
+    check_faults(results)
+    mean = {team: figures["outcome"] for team, figures in summarise(results).items()}
+    for name in FAULTS:
+        assert mean[name] < 0.6 * mean["oracle"], name
