@@ -11,27 +11,15 @@ write many.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from dataclasses import dataclass
 from fractions import Fraction
 
 from mappa_envs.coach.arithmetic import equations, numbers, single_number
 from mappa_envs.coach.protocol import CoachContext
-from mappa_envs.types import ToolResult, Turn
+from mappa_envs.coach.table_checks import TABLE_CHECKS
+from mappa_envs.coach.verdicts import Check, Verdict, failure, short
+from mappa_envs.types import Turn
 
 _BOX = re.compile(r"\\boxed\s*\{((?:[^{}]|\{(?:[^{}]|\{[^{}]*\})*\})*)\}")
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What a check found, e.g. `Verdict(True, "the program ended with exit status 0")`."""
-
-    passed: bool | None
-    """None when there is nothing to check, which neither gives nor costs points."""
-    reason: str
-
-
-Check = Callable[..., Verdict]
 
 
 def concise(turn: Turn, context: CoachContext, *, max_words: int) -> Verdict:
@@ -92,7 +80,7 @@ def program_ran(turn: Turn, context: CoachContext) -> Verdict:
         return Verdict(False, "no program ran")
     failed = [result for result in turn.tool_results if not result.ok]
     if failed:
-        return Verdict(False, _failure(failed[0]))
+        return Verdict(False, failure(failed[0]))
     return Verdict(True, "ended with exit status 0")
 
 
@@ -102,7 +90,7 @@ def printed_one_number(turn: Turn, context: CoachContext) -> Verdict:
     if not printed:
         return Verdict(False, "nothing was printed")
     passed = single_number(printed) is not None
-    return Verdict(passed, f"printed {_short(printed)}")
+    return Verdict(passed, f"printed {short(printed)}")
 
 
 def one_box(turn: Turn, context: CoachContext) -> Verdict:
@@ -116,7 +104,7 @@ def box_is_number(turn: Turn, context: CoachContext) -> Verdict:
     box = _box(turn)
     if box is None:
         return Verdict(False, "no single box")
-    return Verdict(single_number(box) is not None, f"the box holds {_short(box)}")
+    return Verdict(single_number(box) is not None, f"the box holds {short(box)}")
 
 
 def states_output(turn: Turn, context: CoachContext) -> Verdict:
@@ -137,26 +125,24 @@ def box_equals_output(turn: Turn, context: CoachContext) -> Verdict:
     if box is None:
         return Verdict(False, "no single box to compare")
     equal = single_number(box) == printed
-    return Verdict(equal, f"the box holds {_short(box)}, the program printed {printed}")
+    return Verdict(equal, f"the box holds {short(box)}, the program printed {printed}")
 
 
-CHECKS: dict[str, Check] = {
-    check.__name__: check
-    for check in (
-        box_equals_output,
-        box_is_number,
-        concise,
-        equations_hold,
-        one_box,
-        one_program,
-        printed_one_number,
-        program_ran,
-        starts_with_program,
-        states_equation,
-        states_output,
-        uses_given_numbers,
-    )
-}
+MATH_CHECKS: tuple[Check, ...] = (
+    box_equals_output,
+    box_is_number,
+    concise,
+    equations_hold,
+    one_box,
+    one_program,
+    printed_one_number,
+    program_ran,
+    starts_with_program,
+    states_equation,
+    states_output,
+    uses_given_numbers,
+)
+CHECKS: dict[str, Check] = {check.__name__: check for check in (*MATH_CHECKS, *TABLE_CHECKS)}
 
 
 def _box(turn: Turn) -> str | None:
@@ -172,19 +158,5 @@ def _last_printed(history: tuple[Turn, ...]) -> Fraction | None:
     return None
 
 
-def _failure(result: ToolResult) -> str:
-    if result.call.error is not None:
-        return f"could not be read: {result.call.error}"
-    if result.timed_out:
-        return "was stopped at its time limit"
-    last_line = result.output.strip().splitlines()[-1]
-    return f"failed: {_short(last_line)}"
-
-
 def _listed(values: set[Fraction]) -> str:
     return ", ".join(str(value) for value in sorted(values))
-
-
-def _short(text: str, limit: int = 60) -> str:
-    line = " ".join(text.split())
-    return repr(line if len(line) <= limit else line[: limit - 1] + "…")

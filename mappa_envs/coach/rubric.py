@@ -12,8 +12,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mappa_envs.coach.checks import CHECKS, Check, Verdict
+from mappa_envs.coach.checks import CHECKS, MATH_CHECKS
 from mappa_envs.coach.protocol import CoachContext
+from mappa_envs.coach.table_checks import TABLE_CHECKS
+from mappa_envs.coach.verdicts import Check, Verdict
 from mappa_envs.errors import CoachError, ScenarioError, did_you_mean
 from mappa_envs.scenario import Scenario
 from mappa_envs.types import Assessment, Turn
@@ -103,9 +105,10 @@ def _problems(role: str, name: str, table: Mapping[str, Any]) -> list[str]:
 def _missing(scenario: Scenario, role: str) -> list[str]:
     if scenario.roles[role].rubric:
         return []
+    fitting = TABLE_CHECKS if scenario.outcome == "submission" else MATH_CHECKS
     return [
         f"scenario {scenario.name!r}: role {role!r} has no rubric; add a table "
-        f"roles.{role}.rubric with checks among: {', '.join(CHECKS)}"
+        f"roles.{role}.rubric with checks among: {', '.join(c.__name__ for c in fitting)}"
     ]
 
 
