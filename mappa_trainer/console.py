@@ -69,7 +69,7 @@ class Console:
         scores = "  ".join(
             f"{name.removesuffix('/score')} {value:.2f}"
             for name, value in metrics.items()
-            if name.endswith("/score")
+            if name.endswith("/score") and name.count("/") == 1
         )
         took = metrics["seconds/collect"] + metrics["seconds/update"]
         outcome = metrics.get("outcome", float("nan"))
@@ -110,14 +110,22 @@ class Console:
 def comparison_table(
     title: str, before: Sequence[Measurement], after: Sequence[Measurement]
 ) -> Table:
-    """Return a table of two evaluations of the same problems with the change between them."""
+    """Return a table of two evaluations of the same problems with the change between them.
+
+    What one of them could not measure, e.g. how good submissions are before there is any, has a
+    dash there.
+    """
     table = Table(title=title, title_justify="left")
     for column in ("", "before", "after", "change [95 %]"):
         table.add_column(column, justify="left" if not column else "right")
-    for old, new in zip(before, after, strict=True):
+    olds = {one.name: one for one in before}
+    news = {one.name: one for one in after}
+    for name in dict.fromkeys((*news, *olds)):
+        old = olds.get(name, Measurement(name, {}))
+        new = news.get(name, Measurement(name, {}))
         both = old.per_problem.keys() & new.per_problem.keys()
         difference = str(change(old, new)) if both else "-"
-        table.add_row(old.name, f"{old.mean:.2f}", f"{new.mean:.2f}", difference)
+        table.add_row(name, _mean(old), _mean(new), difference)
     return table
 
 
@@ -130,6 +138,10 @@ def measurement_table(title: str, measured: Sequence[Measurement]) -> Table:
         values = list(one.per_problem.values())
         table.add_row(one.name, _level(bootstrap(values)) if values else "-", str(len(values)))
     return table
+
+
+def _mean(measurement: Measurement) -> str:
+    return f"{measurement.mean:.2f}" if measurement.per_problem else "-"
 
 
 def _level(interval: Interval) -> str:

@@ -1,9 +1,14 @@
-"""Evaluation: what a team's episodes are worth, computed from the stored records alone."""
+"""Evaluation: what a team's episodes are worth, computed from the stored records alone.
+
+An environment may say more of a task and its outcome than their names: `task["task_type"]` groups
+tasks, and `outcome["details"]["comparable"]` names those of the details, numbers or truth values,
+that mean the same for every task, so that they may be averaged.
+"""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
@@ -88,14 +93,71 @@ def tool_calls(agent: str) -> Measure:
     return value
 
 
+def detail(name: str) -> Measure:
+    """Return a number of the outcome's details; a truth value is 0 or 1."""
+
+    def value(record: Record) -> float | None:
+        found = _details(record).get(name)
+        return None if found is None else float(found)
+
+    return value
+
+
 def report(records: Sequence[Record], agents: Sequence[str]) -> list[Measurement]:
-    """Measure everything this package reports about a set of episodes."""
+    """Measure everything this package reports about a set of episodes.
+
+    Where tasks have a type, what is comparable of their outcomes is reported for each type, and for
+    all tasks together if every type has it.
+    """
+    by_type = _by_type(records)
+    of_types = [_comparable(own) for own in by_type.values()]
     found = [measure(records, "outcome", outcome)]
+    for name in _comparable(records):
+        if all(name in of_type for of_type in of_types):
+            found.append(measure(records, f"outcome/{name}", detail(name)))
     for agent in agents:
         found.append(measure(records, f"{agent}/score", coach_score(agent)))
         found.append(measure(records, f"{agent}/tokens", tokens(agent)))
         found.append(measure(records, f"{agent}/tool_calls", tool_calls(agent)))
+    for kind, own in by_type.items():
+        found += _report_type(kind, own, agents)
     return found
+
+
+def _report_type(
+    kind: str, records: Sequence[Record], agents: Sequence[str]
+) -> Iterator[Measurement]:
+    yield measure(records, f"{kind}/outcome", outcome)
+    for name in _comparable(records):
+        yield measure(records, f"{kind}/outcome/{name}", detail(name))
+    for agent in agents:
+        yield measure(records, f"{kind}/{agent}/score", coach_score(agent))
+
+
+def _by_type(records: Sequence[Record]) -> dict[str, list[Record]]:
+    """Return the records of each type of task, the types sorted; none where tasks have no type."""
+    groups: dict[str, list[Record]] = defaultdict(list)
+    for record in records:
+        if (kind := record["task"].get("task_type")) is not None:
+            groups[str(kind)].append(record)
+    return dict(sorted(groups.items()))
+
+
+def _comparable(records: Sequence[Record]) -> list[str]:
+    """Return the comparable details that an episode has, in the order in which they come."""
+    return list(
+        dict.fromkeys(
+            name
+            for record in records
+            for name in _details(record).get("comparable", ())
+            if _details(record).get(name) is not None
+        )
+    )
+
+
+def _details(record: Record) -> Mapping[str, Any]:
+    details: Mapping[str, Any] = (record["outcome"] or {}).get("details", {})
+    return details
 
 
 def _actions(record: Record, agent: str) -> list[Mapping[str, Any]]:

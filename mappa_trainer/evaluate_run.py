@@ -16,7 +16,7 @@ from mappa_trainer.console import measurement_table
 from mappa_trainer.evaluate import problem_key, report
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.statistics import pass_at_k
-from mappa_trainer.team import load_policies, make_env, sampling_of
+from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids
 
 AT_A_TIME = 64
 """Episodes played in lockstep."""
@@ -32,7 +32,7 @@ def evaluate_run(
     """Evaluate and print a table; the episodes are stored in the run directory.
 
     Raises:
-        RunDirectoryError: there is no run at `path`.
+        RunDirectoryError: there is no run at `path`, or its tasks are others now.
         CheckpointError: the run has no checkpoint yet.
     """
     run = RunDirectory.open(path)
@@ -40,6 +40,7 @@ def evaluate_run(
     checkpoint, iteration = latest_checkpoint(path)
     count = problems or recipe.eval.problems
     envs = [make_env(recipe) for _ in range(min(AT_A_TIME, count * samples))]
+    run.check_task_ids(task_ids(envs[0]))
     agents = envs[0].possible_agents
     seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
     rounds = [plays(seed, "eval", 0, count, split, sample=sample) for sample in range(samples)]

@@ -1,6 +1,7 @@
 """A run is a directory; everything that reads a run reads these files and nothing else.
 
     config.json            the effective recipe
+    tasks.json             the ids of the training and the test tasks, where there is a fixed set
     metrics.jsonl          one row of numbers for each iteration
     episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
     tensorboard/           the same numbers as events
@@ -14,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,8 @@ from mappa_trainer.recipe import Recipe, parse_recipe
 from mappa_trainer.types import Episode, Transition
 
 Record = Mapping[str, Any]
+TaskIds = Mapping[str, Sequence[str]]
+"""The ids of the tasks of each split."""
 
 _TRAINING = re.compile(r"train-(\d{4,})")
 
@@ -82,6 +85,29 @@ class RunDirectory:
         except (OSError, ValueError) as error:
             raise RecipeError(f"{path}: cannot be read: {error}") from None
         return parse_recipe(table, str(path))
+
+    def write_task_ids(self, ids: TaskIds) -> None:
+        """Write tasks.json: the ids of the tasks of each split."""
+        (self.path / "tasks.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+
+    def check_task_ids(self, ids: TaskIds) -> None:
+        """Compare the tasks of each split with those that the run began with.
+
+        Raises:
+            RunDirectoryError: they are others, so that test tasks may have been trained on, or
+                tasks.json is damaged.
+        """
+        path = self.path / "tasks.json"
+        try:
+            began_with = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+        except (OSError, ValueError) as error:
+            raise RunDirectoryError(f"{path}: cannot be read: {error}") from None
+        for split in sorted(began_with.keys() | ids.keys()):
+            if moved := set(began_with.get(split, ())) ^ set(ids.get(split, ())):
+                raise RunDirectoryError(
+                    f"{path}: the {split} tasks are no longer those that the run began with: "
+                    f"{', '.join(sorted(moved))} came or went; restore the task files or packages"
+                )
 
     def forget_after(self, iterations: int) -> None:
         """Drop what was logged beyond `iterations` iterations, before they are done again."""

@@ -65,9 +65,9 @@ def _render(name: str, record: Record) -> Iterator[RenderableType]:
         yield _plain(f"no outcome: {record['end_reasons']}", "red")
     else:
         style = "green" if outcome["score"] == 1.0 else "red"
-        accepted = " or ".join(outcome.get("accepted", []))
         yield _plain(f"outcome {outcome['score']:g}: {outcome['reason']}", style)
-        yield _plain(f"accepted answer: {accepted}")
+        if accepted := outcome.get("accepted"):
+            yield _plain(f"accepted answer: {' or '.join(accepted)}")
 
 
 def _plain(text: str, style: str = "") -> Text:

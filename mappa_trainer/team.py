@@ -21,6 +21,7 @@ from mappa_trainer.errors import RecipeError
 from mappa_trainer.learner import Learner, Likelihood
 from mappa_trainer.models import load_model, load_tokenizer, resolve_model
 from mappa_trainer.recipe import Recipe
+from mappa_trainer.runlog import TaskIds
 from mappa_trainer.types import Sampling
 
 
@@ -57,6 +58,12 @@ def make_env(recipe: Recipe) -> Env:
         ) from error
     except TypeError as error:
         raise RecipeError(f"env.id {table.id!r} does not take these tables: {error}") from None
+
+
+def task_ids(env: Env) -> TaskIds:
+    """Return the ids of the tasks of each split; none where the environment lists none."""
+    ids: TaskIds = env.metadata.get("task_ids", {})
+    return ids
 
 
 @dataclass(frozen=True)

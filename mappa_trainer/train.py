@@ -24,7 +24,7 @@ from mappa_trainer.evaluate import report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
-from mappa_trainer.team import Team, build_team, make_env, sampling_of
+from mappa_trainer.team import Team, build_team, make_env, sampling_of, task_ids
 from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, update_agent
 
@@ -51,6 +51,8 @@ def start(recipe: Recipe, path: Path, console: Console) -> bool:
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents)
     run = RunDirectory.create(path, recipe)
+    if ids := task_ids(envs[0]):
+        run.write_task_ids(ids)
     return train(Session(recipe, run, envs, team, console), 0)
 
 
@@ -63,6 +65,7 @@ def resume(path: Path, console: Console) -> bool:
     if (path / "checkpoints").exists() or not before_the_first:
         checkpoint, iteration = latest_checkpoint(path)  # else nothing is lost by starting over
     envs = _make_envs(recipe)
+    run.check_task_ids(task_ids(envs[0]))
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents, checkpoint)
     run.forget_after(iteration)
@@ -201,6 +204,12 @@ def _make_envs(recipe: Recipe) -> list[Env]:
         raise RecipeError(
             f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
             f"{', '.join(first.possible_agents)}"
+        )
+    batch = first.metadata.get("task_batch", 1)
+    if recipe.train.episodes % batch:
+        raise RecipeError(
+            f"train.episodes is {recipe.train.episodes}, and the tasks are dealt out in batches of "
+            f"{batch}; give a multiple of it, or change the size of the batches in [scenario]"
         )
     count = max(recipe.train.episodes, recipe.eval.problems)
     return [first, *(make_env(recipe) for _ in range(count - 1))]

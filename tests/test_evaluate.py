@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from mappa_trainer import evaluate_run as evaluation
+from mappa_trainer.console import comparison_table
 from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
@@ -122,6 +123,68 @@ def test_report_of_an_environment_without_scores_or_turns() -> None:
         "ann/tokens": {"test-0": 4.0},
         "ann/tool_calls": {},
     }
+
+
+def graded(
+    problem: int, kind: str, verdict: float | None, *actions: Mapping[str, Any], **details: Any
+) -> dict[str, Any]:
+    """An episode of a task of a type; its outcome has details, those given being comparable."""
+    made = record(problem, verdict, *actions)
+    made["task"]["task_type"] = kind
+    if verdict is not None:
+        made["outcome"]["details"] = {"value": 812.5, **details, "comparable": list(details)}
+    return made
+
+
+GRADED = [
+    graded(0, "sorting", 0.8, action("ann", 6.0, 1), success=True, accuracy=0.9, error=None),
+    graded(0, "sorting", 0.0, action("ann", 2.0, 1), success=False, accuracy=None, error=None),
+    graded(1, "sorting", 0.4, success=True, accuracy=0.5, error=None),
+    graded(2, "guessing", 0.1, action("ann", 9.0, 1), success=True, accuracy=None, error=30.0),
+    graded(3, "guessing", 0.3, success=False, accuracy=None, error=50.0),
+    graded(4, "guessing", None),
+]
+
+
+def test_what_is_comparable_is_reported_by_type_of_task_by_hand() -> None:
+    found = {one.name: one.mean for one in report(GRADED, ["ann"])}
+    assert {name: value for name, value in found.items() if value == value} == pytest.approx(
+        {
+            "outcome": (0.4 + 0.4 + 0.1 + 0.3) / 4,  # problem 0: (0.8 + 0) / 2
+            "outcome/success": (0.5 + 1 + 1 + 0) / 4,
+            "ann/score": (4.0 + 9.0) / 2,
+            "ann/tokens": 1.0,
+            "ann/tool_calls": 0.0,
+            "guessing/outcome": (0.1 + 0.3) / 2,
+            "guessing/outcome/success": 0.5,
+            "guessing/outcome/error": 40.0,
+            "guessing/ann/score": 9.0,
+            "sorting/outcome": 0.4,
+            "sorting/outcome/success": (0.5 + 1) / 2,
+            "sorting/outcome/accuracy": (0.9 + 0.5) / 2,
+            "sorting/ann/score": 4.0,
+        }
+    )
+
+
+def test_without_types_what_is_comparable_is_reported_for_all_tasks() -> None:
+    records = [{**made, "task": {"id": made["task"]["id"]}} for made in GRADED]
+    found = {one.name: one.mean for one in report(records, [])}
+    assert found == pytest.approx(
+        {"outcome": 0.3, "outcome/success": 0.625, "outcome/accuracy": 0.7, "outcome/error": 40.0}
+    )
+
+
+def test_a_comparison_shows_a_dash_for_what_one_side_could_not_measure() -> None:
+    before = [Measurement("a", {"1": 0.25}), Measurement("gone", {"1": 1.0})]
+    after = [Measurement("a", {"1": 0.75}), Measurement("new", {"1": 3.0}), Measurement("b", {})]
+    columns = comparison_table("title", before, after).columns
+    assert list(zip(*(list(column.cells) for column in columns), strict=True)) == [
+        ("a", "0.25", "0.75", "+0.50 [+0.50, +0.50]"),
+        ("new", "-", "3.00", "-"),
+        ("b", "-", "-", "-"),
+        ("gone", "1.00", "-", "-"),
+    ]
 
 
 def test_what_no_episode_says_has_no_mean() -> None:

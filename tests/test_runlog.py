@@ -125,6 +125,32 @@ def test_forgetting_everything_of_a_run_without_metrics_is_fine(run: RunDirector
     assert run.metrics() == []
 
 
+TASKS = {"train": ["iris", "wine"], "test": ["cars"]}
+
+
+def test_a_run_whose_tasks_are_the_same_goes_on(run: RunDirectory) -> None:
+    run.check_task_ids({})
+    run.write_task_ids(TASKS)
+    run.check_task_ids({"test": ("cars",), "train": ("wine", "iris")})
+    assert json.loads((run.path / "tasks.json").read_text()) == TASKS
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"train": ["wine", "cars"], "test": ["iris"]}, "the test tasks .*: cars, iris came or"),
+        ({"train": ["iris"], "test": ["cars"]}, "the train tasks .*: wine came or went"),
+        ({}, "the test tasks are no longer those that the run began with: cars came"),
+    ],
+)
+def test_a_run_whose_tasks_are_others_does_not_go_on(
+    run: RunDirectory, now: dict[str, list[str]], words: str
+) -> None:
+    run.write_task_ids(TASKS)
+    with pytest.raises(RunDirectoryError, match=rf"tasks\.json: {words}"):
+        run.check_task_ids(now)
+
+
 def test_an_empty_directory_can_become_a_run(
     make_recipe: Callable[..., Recipe], tmp_path: Path
 ) -> None:
