@@ -117,7 +117,7 @@ def comparison_table(
     """
     table = Table(title=title, title_justify="left")
     for column in ("", "before", "after", "change [95 %]"):
-        table.add_column(column, justify="left" if not column else "right")
+        table.add_column(column, justify="left" if not column else "right", overflow="fold")
     olds = {one.name: one for one in before}
     news = {one.name: one for one in after}
     for name in dict.fromkeys((*news, *olds)):
@@ -133,7 +133,7 @@ def measurement_table(title: str, measured: Sequence[Measurement]) -> Table:
     """Return a table of one evaluation."""
     table = Table(title=title, title_justify="left")
     for column in ("", "mean [95 %]", "problems"):
-        table.add_column(column, justify="left" if not column else "right")
+        table.add_column(column, justify="left" if not column else "right", overflow="fold")
     for one in measured:
         values = list(one.per_problem.values())
         table.add_row(one.name, _level(bootstrap(values)) if values else "-", str(len(values)))

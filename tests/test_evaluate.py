@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -8,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from mappa_trainer import evaluate_run as evaluation
-from mappa_trainer.console import comparison_table
+from mappa_trainer.console import comparison_table, measurement_table
 from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
@@ -185,6 +187,16 @@ def test_a_comparison_shows_a_dash_for_what_one_side_could_not_measure() -> None
         ("b", "-", "-", "-"),
         ("gone", "1.00", "-", "-"),
     ]
+
+
+def test_a_long_name_is_shown_in_full_however_narrow_the_screen_is() -> None:
+    name = "classification/outcome/fair_accuracy_of_something_long"
+    measured = [Measurement(name, {"1": 0.25})]
+    for table in (measurement_table("title", measured), comparison_table("t", measured, measured)):
+        text = io.StringIO()
+        Console(file=text, width=60).print(table)
+        first = [line.split("│")[1].strip() for line in text.getvalue().splitlines() if "│" in line]
+        assert "".join(first) == name
 
 
 def test_what_no_episode_says_has_no_mean() -> None:
