@@ -139,17 +139,33 @@ def model(given: Given, submitted: Any) -> Any:
         "kind": f"{type(fitted_model).__module__}.{type(fitted_model).__qualname__}"[:200],
         "fitted": fitted(fitted_model),
     }
-    if {"X_train.pkl", "y_train.pkl"} <= given.bytes.keys():
-        features, targets = given.get("X_train.pkl"), look.as_frame(given.get("y_train.pkl"))
-        gained = attempt(look.skill, fitted_model, features, targets)
-        found["skill"] = None if isinstance(gained, dict) else gained
-    if "X_test.pkl" in given.bytes:
-        features = given.get("X_test.pkl")
-        places = look.spread(features.shape[0])
-        said = attempt(lambda: list(look.predictions(fitted_model, look.take(features, places))))
-        found["predicts"] = not isinstance(said, dict) and len(said[0]) == len(places)
-        if submitted is not None:
-            found["agreement"] = attempt(agreement, given, fitted_model, features, submitted)
+    for looked in (
+        attempt(trained, given, fitted_model),
+        attempt(used, given, fitted_model, submitted),
+    ):
+        found |= {} if "problem" in looked else looked  # a fault of a frame is none of the model
+    return found
+
+
+def trained(given: Given, fitted_model: Any) -> Any:
+    """Look at what the model is good for on the rows that it was trained on."""
+    if not {"X_train.pkl", "y_train.pkl"} <= given.bytes.keys():
+        return {}
+    features, targets = given.get("X_train.pkl"), look.as_frame(given.get("y_train.pkl"))
+    gained = attempt(look.skill, fitted_model, features, targets)
+    return {"skill": None if isinstance(gained, dict) else gained}
+
+
+def used(given: Given, fitted_model: Any, submitted: Any) -> Any:
+    """Look at what the model says of X_test, and whether the submission says it too."""
+    if "X_test.pkl" not in given.bytes:
+        return {}
+    features = given.get("X_test.pkl")
+    places = look.spread(features.shape[0])
+    said = attempt(lambda: list(look.predictions(fitted_model, look.take(features, places))))
+    found = {"predicts": not isinstance(said, dict) and len(said[0]) == len(places)}
+    if submitted is not None:
+        found["agreement"] = attempt(agreement, given, fitted_model, features, submitted)
     return found
 
 

@@ -23,8 +23,8 @@ from mappa_envs.errors import TaskError
 from mappa_envs.outcomes.grading import TaskType
 from mappa_envs.outcomes.metrics import Direction
 from mappa_envs.tasks.catalogue import checked_entries
-from mappa_envs.tasks.source import SPLITS, check_position, no_such
-from mappa_envs.tasks.stratified import stratified_order
+from mappa_envs.tasks.source import SPLITS, no_such
+from mappa_envs.tasks.stratified import InBatches
 from mappa_envs.types import Split, Task
 
 WORKSPACE_FILES = ("train.csv", "test.csv", "sample_submission.csv")
@@ -131,7 +131,7 @@ def files_of(root: Path, name: str) -> dict[str, Path]:
     return files | {"test_answer.csv": root / "answers" / name / "test_answer.csv"}
 
 
-class DsbenchFiles:
+class DsbenchFiles(InBatches):
     """A `TaskSource` over a copy of DSBench, with MAPPA's training and held-out tasks.
 
     A task's files are read when it is asked for, each time anew, since some are hundreds of
@@ -177,28 +177,8 @@ class DsbenchFiles:
         self._root = root
         self._competitions = {name: known[name] for name in names}
         self._texts = _texts(known, task_lists, cleaned_prompts)
-        self._splits = _splits(self._competitions)
-        self._order: dict[Split, tuple[str, ...]] = {
-            "train": _in_batches(self._splits["train"], self._competitions, seed, batch_size),
-            "test": self._splits["test"],
-        }
-        self.batch_size = batch_size
-
-    @property
-    def splits(self) -> dict[Split, tuple[str, ...]]:
-        """The names of both splits, each once, as a run records them."""
-        return dict(self._splits)
-
-    def size(self, split: Split) -> int:
-        """Return the number of places in the split's order."""
-        check_position(split)
-        return len(self._order[split])
-
-    def get(self, split: Split, index: int) -> Task:
-        """Return the task at a place, starting over at the end."""
-        check_position(split, index)
-        order = self._order[split]
-        return self.find(order[index % len(order)])
+        types = {name: each.task_type for name, each in self._competitions.items()}
+        super().__init__(_splits(self._competitions), types, batch_size, seed)
 
     def find(self, task_id: str) -> Task:
         """Return the task of that competition, from either split."""
@@ -228,13 +208,6 @@ def _splits(competitions: Mapping[str, Competition]) -> dict[Split, tuple[str, .
                 f"none of the competitions {', '.join(competitions)} is a {split} task; name one"
             )
     return splits
-
-
-def _in_batches(
-    names: Sequence[str], competitions: Mapping[str, Competition], seed: int, batch_size: int
-) -> tuple[str, ...]:
-    types = [competitions[name].task_type for name in names]
-    return tuple(names[place] for place in stratified_order(types, batch_size, seed))
 
 
 def _text(path: Path) -> str:

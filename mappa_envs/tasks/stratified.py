@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 
 import numpy as np
 
 from mappa_envs.errors import TaskError
 from mappa_envs.tasks.seeding import generator
+from mappa_envs.tasks.source import check_position
+from mappa_envs.types import Split, Task
 
 
 def stratified_order(types: Sequence[Hashable], batch_size: int, seed: int) -> tuple[int, ...]:
@@ -106,3 +109,50 @@ def _dealt(places: list[int], seed: int, kind: Hashable) -> Iterator[int]:
     rng: np.random.Generator = generator(seed, "deal", kind)
     while True:
         yield from (int(place) for place in rng.permutation(places))
+
+
+class InBatches(ABC):
+    """A source of a fixed set of tasks of two types, whose train split is dealt out in batches.
+
+    Args:
+        splits: The ids of both splits, each once.
+        types: The type of each task.
+        batch_size: Tasks that are played together.
+        seed: Decides the order of the train split, see `stratified_order`.
+    """
+
+    def __init__(
+        self,
+        splits: Mapping[Split, tuple[str, ...]],
+        types: Mapping[str, str],
+        batch_size: int,
+        seed: int,
+    ) -> None:
+        self.batch_size = batch_size
+        self._splits = dict(splits)
+        train = splits["train"]
+        order = stratified_order([types[name] for name in train], batch_size, seed)
+        self._order: dict[Split, tuple[str, ...]] = {
+            "train": tuple(train[place] for place in order),
+            "test": splits["test"],
+        }
+
+    @property
+    def splits(self) -> dict[Split, tuple[str, ...]]:
+        """The ids of both splits, each once, as a run records them."""
+        return dict(self._splits)
+
+    def size(self, split: Split) -> int:
+        """Return the number of places in the split's order."""
+        check_position(split)
+        return len(self._order[split])
+
+    def get(self, split: Split, index: int) -> Task:
+        """Return the task at a place, starting over at the end."""
+        check_position(split, index)
+        order = self._order[split]
+        return self.find(order[index % len(order)])
+
+    @abstractmethod
+    def find(self, task_id: str) -> Task:
+        """Return the task of that id, from either split."""

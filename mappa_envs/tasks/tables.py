@@ -9,8 +9,8 @@ from pathlib import Path
 
 from mappa_envs.errors import TaskError
 from mappa_envs.tasks.catalogue import EXTRA, TableSpec, load_catalogue
-from mappa_envs.tasks.source import check_position, no_such
-from mappa_envs.tasks.stratified import stratified_order, stratified_split
+from mappa_envs.tasks.source import no_such
+from mappa_envs.tasks.stratified import InBatches, stratified_split
 from mappa_envs.types import Split, Task
 
 HELD_OUT = 0.25
@@ -20,7 +20,7 @@ _READERS = {"pandas": "pandas", "sklearn": "scikit-learn"}
 """What reads and judges tables, by module."""
 
 
-class TableTasks:
+class TableTasks(InBatches):
     """A `TaskSource` of the tables of a catalogue; a table is in one split only.
 
     The test split has each of its tasks once. The train split is dealt out in batches, each with
@@ -56,30 +56,10 @@ class TableTasks:
         self._specs = {name: entries[name] for name in only or entries}
         check_installed(self._specs)
         self._seed, self._level = seed, level
-        self.batch_size = batch_size
-        self._splits = _splits(self._specs, seed)
-        self._order: dict[Split, tuple[str, ...]] = {
-            "train": _in_batches(self._splits["train"], self._specs, batch_size, seed),
-            "test": self._splits["test"],
-        }
+        types = {name: spec.task_type for name, spec in self._specs.items()}
+        super().__init__(_splits(self._specs, seed), types, batch_size, seed)
         self._made: dict[str, Task] = {}
         self._lock = threading.Lock()
-
-    @property
-    def splits(self) -> dict[Split, tuple[str, ...]]:
-        """The ids of both splits, each once, as a run records them."""
-        return dict(self._splits)
-
-    def size(self, split: Split) -> int:
-        """Return the number of places in the split's order."""
-        check_position(split)
-        return len(self._order[split])
-
-    def get(self, split: Split, index: int) -> Task:
-        """Return the task at a place, starting over at the end."""
-        check_position(split, index)
-        order = self._order[split]
-        return self.find(order[index % len(order)])
 
     def find(self, task_id: str) -> Task:
         """Return the task of that id, from either split."""
@@ -116,10 +96,3 @@ def _splits(specs: Mapping[str, TableSpec], seed: int) -> dict[Split, tuple[str,
     names = tuple(specs)
     kept, held = stratified_split([specs[name].task_type for name in names], HELD_OUT, seed)
     return {"train": tuple(names[p] for p in kept), "test": tuple(names[p] for p in held)}
-
-
-def _in_batches(
-    names: Sequence[str], specs: Mapping[str, TableSpec], batch_size: int, seed: int
-) -> tuple[str, ...]:
-    types = [specs[name].task_type for name in names]
-    return tuple(names[place] for place in stratified_order(types, batch_size, seed))

@@ -10,8 +10,8 @@ from gymnasium import spaces
 from pettingzoo import AECEnv, ParallelEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError
-from mappa_envs.forking import Forkable
 from mappa_envs.play import Observation
+from mappa_envs.views.view import View
 
 Step = tuple[
     dict[str, Observation],
@@ -22,7 +22,7 @@ Step = tuple[
 ]
 
 
-class TurnBasedParallelEnv(Forkable, ParallelEnv[str, Observation, str]):  # type: ignore[misc]
+class TurnBasedParallelEnv(View, ParallelEnv[str, Observation, str]):  # type: ignore[misc]
     """One turn of the team per step: the agent whose turn it is acts, the others wait.
 
     Wraps a `PipelineEnv`, with a coach and other PettingZoo wrappers around it or without.
@@ -103,31 +103,6 @@ class TurnBasedParallelEnv(Forkable, ParallelEnv[str, Observation, str]):  # typ
         )
         self._play_dead_turns()
         return result
-
-    def render(self) -> str | None:
-        """Return the conversation so far (`"ansi"`), or print it (`"human"`)."""
-        rendered: str | None = self.aec_env.render()
-        return rendered
-
-    def close(self) -> None:
-        """Delete the workspace and end the scorer."""
-        self.aec_env.close()
-
-    def snapshot(self) -> Any:
-        """Remember the episode as it is, workspace included.
-
-        Raises:
-            ActionError: there was no `reset` yet.
-        """
-        return self.aec_env.snapshot()
-
-    def restore(self, snapshot: Any) -> None:
-        """Go back, or over, to an episode that `snapshot` remembered, here or in another view.
-
-        Raises:
-            ValueError: the snapshot is of another scenario.
-        """
-        self.aec_env.restore(snapshot)
 
     def fork(self) -> TurnBasedParallelEnv:
         """Return a view of another environment in the same state."""

@@ -10,12 +10,12 @@ import gymnasium
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import ActionError, SandboxError, ScenarioError, did_you_mean
-from mappa_envs.forking import Forkable
 from mappa_envs.play import Observation, Policy
 from mappa_envs.teams import ScenarioTeam
+from mappa_envs.views.view import View
 
 
-class SeatEnv(Forkable, gymnasium.Env[Observation, str]):
+class SeatEnv(View, gymnasium.Env[Observation, str]):
     """One agent's seat: `step(text)` is its action, and teammates play until its next turn.
 
     The reward of a step is all that the action earned by then, which is what PettingZoo's
@@ -93,31 +93,6 @@ class SeatEnv(Forkable, gymnasium.Env[Observation, str]):
         self._play_teammates()
         observation, reward, terminated, truncated, info = self.aec_env.last()
         return observation, float(reward), terminated, truncated, _seat_info(info)
-
-    def render(self) -> str | None:
-        """Return the team's conversation so far (`"ansi"`), or print it (`"human"`)."""
-        rendered: str | None = self.aec_env.render()
-        return rendered
-
-    def close(self) -> None:
-        """Delete the workspace and end the scorer."""
-        self.aec_env.close()
-
-    def snapshot(self) -> Any:
-        """Remember the episode as it is, workspace included.
-
-        Raises:
-            ActionError: there was no `reset` yet.
-        """
-        return self.aec_env.snapshot()
-
-    def restore(self, snapshot: Any) -> None:
-        """Go back, or over, to an episode that `snapshot` remembered.
-
-        Raises:
-            ValueError: the snapshot is of another scenario, or way to pay.
-        """
-        self.aec_env.restore(snapshot)
 
     def fork(self) -> SeatEnv:
         """Return another environment in the same state, with the same teammates."""

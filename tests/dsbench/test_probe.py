@@ -398,6 +398,22 @@ def test_a_probe_that_is_killed_says_so(workspace: Workspace) -> None:
     assert found == {"problem": "the artifacts could not be looked at (exit code -9)"}
 
 
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        "open('X_test.pkl', 'wb').write(b'12345')",
+        "import pickle; pickle.dump([[1, 2], [3, 4]], open('X_test.pkl', 'wb'))",
+    ],
+    ids=["no pickle", "no frame"],
+)
+def test_an_unfit_frame_is_no_fault_of_the_model(workspace: Workspace, spoil: str) -> None:
+    model = workspace.after(f"{REGRESSION}\n{spoil}")["model.pkl"]
+    assert "problem" not in model
+    assert model["fitted"] is True
+    assert 0.7 < model["skill"] < 0.95
+    assert not {"predicts", "agreement"} & model.keys()
+
+
 def test_a_hostile_frame_hides_no_model(workspace: Workspace) -> None:
     found = workspace.after(with_trap("__import__('os')._exit(0)", "X_train"))
     assert found["X_train.pkl"] == {"problem": "loading it ended the process"}
