@@ -16,6 +16,10 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Collection
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mappa_envs.types import Failure, Spent
 
 _MOST_NAMES = 20
 """How many names a message lists."""
@@ -53,7 +57,20 @@ class SandboxError(MappaEnvError, RuntimeError):
 
 
 class CoachError(MappaEnvError, RuntimeError):
-    """The coach could not judge a turn; the action stays unscored and no number is made up."""
+    """The coach could not judge a turn; the action stays unscored and no number is made up.
+
+    Args:
+        message: Why, for a person to read.
+        failure: Why, as the ledger counts it.
+        spent: What the attempts cost; None where no model was asked.
+    """
+
+    def __init__(
+        self, message: str, *, failure: Failure = "unjudged", spent: Spent | None = None
+    ) -> None:
+        super().__init__(message)
+        self.failure = failure
+        self.spent = spent
 
 
 class CommandError(MappaEnvError, ValueError):

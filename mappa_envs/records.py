@@ -34,6 +34,8 @@ def turn_record(turn: Turn) -> dict[str, Any]:
         "handed_off": turn.handed_off,
         "feedback": turn.feedback,
         "missing": list(turn.missing),
+        "files": [asdict(file) for file in turn.files],
+        "facts": copy.deepcopy(dict(turn.facts)),
         "tool_results": [
             {
                 "tool": result.call.tool,

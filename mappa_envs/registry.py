@@ -125,16 +125,20 @@ def make_seat(
 
 
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
-    others = (*_PAYMENT_KEYS, "deferred")
+    others = (*_PAYMENT_KEYS, *_SWITCHES)
     coach = _choice("coach", "kind", table, COACHES, default="rubric", others=others)
     try:
         payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
     except ValueError as error:
         raise ScenarioError(f"coach.{error}") from None
-    deferred = table.get("deferred", False)
-    if not isinstance(deferred, bool):
-        raise ScenarioError(f"coach.deferred is {deferred!r:.80}; give true or false")
-    return CoachWrapper(env, coach(env.scenario), payment, deferred=deferred)
+    for key in _SWITCHES:
+        if not isinstance(table.get(key, False), bool):
+            raise ScenarioError(f"coach.{key} is {table[key]!r:.80}; give true or false")
+    switches = {key: table.get(key, False) for key in _SWITCHES}
+    try:
+        return CoachWrapper(env, coach(env.scenario), payment, **switches)
+    except ValueError as error:
+        raise ScenarioError(f"coach.{error}") from None
 
 
 def _sandbox(table: dict[str, Any]) -> Callable[[], Sandbox]:
@@ -165,6 +169,7 @@ def _is_module(name: object) -> bool:
 
 
 _PAYMENT_KEYS = tuple(Payment.__dataclass_fields__)
+_SWITCHES = ("deferred", "hindsight")
 
 
 def _choice(

@@ -19,6 +19,19 @@ from mappa_envs.sandbox.protocol import FileChanges, FileRecord
 
 Split = Literal["train", "test"]
 Status = Literal["pending", "scored", "unscored"]
+Paying = Literal["first", "hindsight"]
+Failure = Literal[
+    "unreachable",  # no answer: no connection, an error of the server, or the deadline passed
+    "rate_limited",
+    "refused",  # by the server (a key, a model or a request it does not take) or by the model
+    "unparsable",  # no verdict can be read
+    "out_of_range",
+    "truncated",  # the answer was cut off before its verdict
+    "over_budget",
+    "sandbox_dead",
+    "unjudged",  # any other reason
+]
+"""Why a coach gave no score."""
 EndReason = Literal["completed", "sandbox_dead"]
 
 
@@ -124,6 +137,28 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What judging cost, e.g. `Spent(calls=2, input_tokens=900, output_tokens=60, usd=0.0004)`."""
+
+    calls: int = 0
+    """Requests that a model answered or failed to answer; none for what a cache held."""
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float | None = 0.0
+    """US dollars; None where a price is not known."""
+
+    def __add__(self, other: Spent) -> Spent:
+        """Return both together; a price that is not known makes the sum unknown."""
+        known = None if self.usd is None or other.usd is None else self.usd + other.usd
+        return Spent(
+            self.calls + other.calls,
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            known,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Assessment:
     """A coach's judgement of one turn, e.g. `Assessment(6.0, "4/4 code_ran: ...")`."""
 
@@ -133,8 +168,10 @@ class Assessment:
     """Why, for a person to read."""
     prompt_hash: str | None = None
     """SHA-256 of what a model was asked, in hexadecimal; None where no model was."""
-    cost: float | None = None
-    """What the judgement cost, in US dollars; None where that is not known."""
+    spent: Spent | None = None
+    """What the judgement cost; None where no model was asked."""
+    coach: str | None = None
+    """Who judged, where it is another coach than the one that was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,16 +194,29 @@ class LedgerEntry:
     outcome: float | None
     """The outcome credited to this action, 0 to 1; None where the credit rule gives none."""
     reward: float
-    """process_weight * score / 10 + outcome_weight * outcome, absent parts left out."""
+    """process_weight * score / 10 + outcome_weight * outcome, absent parts left out.
+
+    The score is `hindsight_score` where `paid_by` says so.
+    """
     rationale: str
     """The coach's reasons, or why the action is unscored."""
     coach: str
     """Which coach judged."""
+    failure: Failure | None = None
+    """Why the coach gave no score; None where it gave one, or has not answered yet."""
+    truth_shown: bool = False
+    """Whether the coach saw the right answer, or how the outcome was found."""
+    hindsight_score: float | None = None
+    """What the coach gave when it saw the whole episode and its outcome, 0 to 10."""
+    hindsight_rationale: str = ""
+    """The reasons for that score, or why there is none; empty where nobody looked back."""
+    paid_by: Paying = "first"
+    """Which of the two scores pays; `status` speaks of that one."""
     env_reward: float = 0.0
     """What the environment itself paid the agent from this action to its next; not passed on."""
     prompt_hash: str | None = None
     """SHA-256 of what a model was asked, in hexadecimal; None where no model was."""
-    cost: float | None = None
-    """What the judgement cost, in US dollars; None where that is not known."""
+    spent: Spent | None = None
+    """What judging cost, hindsight included; None where no model was asked."""
     latency_s: float = 0.0
     """Seconds the coach took; a clock, so it never enters an observation or an info."""

@@ -15,7 +15,7 @@ from typing import Any
 
 from mappa_envs.coach.protocol import Coach, CoachContext
 from mappa_envs.errors import CoachError
-from mappa_envs.types import Assessment, Turn
+from mappa_envs.types import Assessment, Failure, Turn
 from mappa_envs.waiting import Wait, finish, in_place, threads
 
 
@@ -25,7 +25,7 @@ class Question:
 
     turn: Turn
     context: CoachContext
-    refusal: str | None = None
+    refusal: CoachError | None = None
     """Why the coach is not asked at all."""
 
 
@@ -33,9 +33,24 @@ class Question:
 class Judgement:
     """A coach's answer, or why there is none."""
 
-    assessment: Assessment | None
-    why: str
+    answer: Assessment | CoachError
     latency_s: float
+
+    @property
+    def score(self) -> float | None:
+        """0 to 10; None where there is no answer."""
+        return self.answer.score if isinstance(self.answer, Assessment) else None
+
+    @property
+    def why(self) -> str:
+        """The reasons, or why there is no answer."""
+        said = self.answer
+        return said.rationale if isinstance(said, Assessment) else str(said)
+
+    @property
+    def failure(self) -> Failure | None:
+        """Why there is no answer, as the ledger counts it."""
+        return self.answer.failure if isinstance(self.answer, CoachError) else None
 
 
 Answer = Future[Judgement] | asyncio.Task[Judgement]
@@ -92,16 +107,16 @@ def _ask_here(coach: Coach, question: Question) -> Judgement:
 
 async def _ask(coach: Any, question: Question, *, awaited: bool) -> Judgement:
     start = time.perf_counter()
-    assessment, why = None, question.refusal
-    if why is None:
-        ask = coach.aassess if awaited else coach.assess
-        try:
-            said = ask(question.turn, question.context)
-            assessment = _checked(await said if awaited else said, coach.id)
-            why = assessment.rationale
-        except CoachError as error:
-            why = str(error)
-    return Judgement(assessment, why, time.perf_counter() - start)
+    said: Assessment | CoachError
+    if question.refusal is not None:
+        return Judgement(question.refusal, 0.0)
+    ask = coach.aassess if awaited else coach.assess
+    try:
+        answered = ask(question.turn, question.context)
+        said = _checked(await answered if awaited else answered, coach.id)
+    except CoachError as error:
+        said = error
+    return Judgement(said, time.perf_counter() - start)
 
 
 def _checked(assessment: Assessment, coach: str) -> Assessment:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from mappa_envs.types import LedgerEntry
+from mappa_envs.types import LedgerEntry, Paying, Spent
 
 Credit = Literal["every_action", "last_action"]
 
-_RECORDED = tuple(f.name for f in fields(LedgerEntry) if f.name not in ("latency_s", "cost"))
+_RECORDED = tuple(f.name for f in fields(LedgerEntry) if f.name not in ("latency_s", "spent"))
 MAX_WEIGHT = 1000
 """Of a coach: sums of larger rewards would no longer be exact."""
 GRID = 2.0**-40
@@ -32,6 +32,8 @@ class Payment:
     outcome_weight: float = 0.0
     credit: Credit = "every_action"
     """Whether the outcome is credited to every action of an agent, or to its last alone."""
+    pays: Paying = "first"
+    """Which score pays: what the coach says at once, or in hindsight."""
 
     def __post_init__(self) -> None:
         for name in ("process_weight", "outcome_weight"):
@@ -39,9 +41,10 @@ class Payment:
             number = isinstance(weight, int | float) and not isinstance(weight, bool)
             if not number or not 0 <= weight <= MAX_WEIGHT:
                 raise ValueError(f"{name} is {weight!r}; give a number from 0 to {MAX_WEIGHT}")
-        if self.credit not in get_args(Credit):
-            known = " or ".join(map(repr, get_args(Credit)))
-            raise ValueError(f"credit is {self.credit!r}; it must be {known}")
+        for name, choices in (("credit", get_args(Credit)), ("pays", get_args(Paying))):
+            if (choice := getattr(self, name)) not in choices:
+                known = " or ".join(map(repr, choices))
+                raise ValueError(f"{name} is {choice!r}; it must be {known}")
 
     def process(self, score: float) -> float:
         """Return what a score of 0 to 10 pays."""
@@ -71,8 +74,19 @@ def credit_outcome(
 
 
 def entry_record(entry: LedgerEntry) -> dict[str, Any]:
-    """Return an entry as plain data without clocks and cost: equal episodes have equal records."""
-    return {name: getattr(entry, name) for name in _RECORDED}
+    """Return an entry as plain data without clocks; `spent` is left out where nothing was."""
+    spent = {"spent": asdict(entry.spent)} if entry.spent is not None else {}
+    return {name: getattr(entry, name) for name in _RECORDED} | spent
+
+
+def entry_of(record: Mapping[str, Any]) -> LedgerEntry:
+    """Return the entry that `entry_record` or a line of `write_ledger` describes.
+
+    Raises:
+        TypeError: a field is missing, or is none of an entry.
+    """
+    spent = record.get("spent")
+    return LedgerEntry(**{**record, "spent": None if spent is None else Spent(**spent)})
 
 
 def write_ledger(path: Path | str, entries: Iterable[LedgerEntry], **labels: str | int) -> None:
@@ -100,8 +114,8 @@ def read_ledger(path: Path | str) -> list[tuple[dict[str, Any], LedgerEntry]]:
     for number, line in enumerate(Path(path).read_text(encoding="utf-8").splitlines(), start=1):
         try:
             row = json.loads(line)
-            fields = {name: row.pop(name) for name in LedgerEntry.__dataclass_fields__}
+            known = {name: row.pop(name) for name in LedgerEntry.__dataclass_fields__}
+            found.append((row, entry_of(known)))
         except (ValueError, KeyError, AttributeError, TypeError) as error:
             raise ValueError(f"{path}, line {number}: is no ledger entry: {error!r}") from None
-        found.append((row, LedgerEntry(**fields)))
     return found

@@ -10,9 +10,9 @@ from typing import Any
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 
+from mappa_envs.coach.entries import entry_of_turn, with_env_reward, with_hindsight
 from mappa_envs.coach.judging import (
     Answer,
-    Judgement,
     Question,
     answer,
     begin,
@@ -22,8 +22,9 @@ from mappa_envs.coach.judging import (
 )
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
+from mappa_envs.coach.truth import truth_text
 from mappa_envs.env import EnvSnapshot
-from mappa_envs.errors import ActionError
+from mappa_envs.errors import ActionError, CoachError
 from mappa_envs.forking import Forkable, check_kind
 from mappa_envs.records import show
 from mappa_envs.types import LedgerEntry, Message, Turn
@@ -39,6 +40,7 @@ class CoachSnapshot:
     env: EnvSnapshot
     payment: Payment
     deferred: bool
+    hindsight: bool
     entries: tuple[LedgerEntry, ...]
     pending: Mapping[int, Question]
     """What the coach has not answered yet, by the step of the action."""
@@ -59,6 +61,13 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
     With `deferred`, a step does not wait for the coach. Its entry is `pending` until the step
     that ends the episode, which waits for all answers; every process reward is then paid at the
     dead turns. The ledgers of both ways are equal but for latency and cost.
+
+    With `hindsight`, the step that ends the episode asks the coach about every action once more,
+    with the outcome and what came later in view. Both scores stay in the ledger, and
+    `payment.pays` says which one pays; where that is the second, entries are `pending` until then.
+
+    Raises:
+        ValueError: `payment` pays in hindsight, and nobody is to look back.
     """
 
     def __init__(
@@ -68,11 +77,15 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         payment: Payment | None = None,
         *,
         deferred: bool = False,
+        hindsight: bool = False,
     ) -> None:
         super().__init__(env)
         self.coach = coach
         self.payment = payment or Payment()
         self.deferred = deferred
+        self.hindsight = hindsight
+        if self.payment.pays == "hindsight" and not hindsight:
+            raise ValueError("pays is 'hindsight', and hindsight is False; set it to True as well")
         self._entries: list[LedgerEntry] = []
         self._pending: dict[int, Question] = {}
         self._answers: dict[int, Answer] = {}
@@ -138,6 +151,7 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
             self.env.snapshot(),
             self.payment,
             self.deferred,
+            self.hindsight,
             tuple(self._entries),
             dict(self._pending),
             dict(self.rewards),
@@ -155,11 +169,12 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         """
         self._running.check_idle("restore()")
         check_kind(snapshot, CoachSnapshot)
-        if (snapshot.payment, snapshot.deferred) != (self.payment, self.deferred):
+        theirs = (snapshot.payment, snapshot.deferred, snapshot.hindsight)
+        ours = (self.payment, self.deferred, self.hindsight)
+        if theirs != ours:
             raise ValueError(
-                f"the snapshot is of {snapshot.payment}, deferred={snapshot.deferred}, and this "
-                f"environment has {self.payment}, deferred={self.deferred}; restore it in one "
-                "that is made alike"
+                f"the snapshot is of (payment, deferred, hindsight) = {theirs}, and this "
+                f"environment has {ours}; restore it in one that is made alike"
             )
         self.env.restore(snapshot.env)
         self._forget_answers()
@@ -172,7 +187,9 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
     def fork(self) -> CoachWrapper:
         """Return another environment in the same state, with the same coach."""
         env = copy.deepcopy(self.env)
-        other = CoachWrapper(env, self.coach, self.payment, deferred=self.deferred)
+        other = CoachWrapper(
+            env, self.coach, self.payment, deferred=self.deferred, hindsight=self.hindsight
+        )
         if hasattr(self, "rewards"):
             other.restore(self.snapshot())
         return other
@@ -213,56 +230,80 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         self, turns: tuple[Turn, ...], wait: Wait
     ) -> tuple[list[LedgerEntry], dict[int, Question]]:
         """Return the ledger with an entry for the last turn, and what is pending after it."""
-        turn, question = turns[-1], self._question(turns)
+        entries, pending = await self._judged_first(turns, wait)
+        if self.hindsight and self.env.end_reason is not None:
+            entries = await self._judged_in_hindsight(entries, turns, wait)
+        return entries, pending
+
+    async def _judged_first(
+        self, turns: tuple[Turn, ...], wait: Wait
+    ) -> tuple[list[LedgerEntry], dict[int, Question]]:
+        question = self._question(turns)
         if not self.deferred:
             judgement = await judge(self.coach, question, wait)
-            return [*self._entries, self._entry(turn, judgement)], {}
-        pending = {**self._pending, turn.step: question}
+            entry = entry_of_turn(question, judgement, self.payment, self.coach.id)
+            return [*self._entries, entry], {}
+        pending = {**self._pending, turns[-1].step: question}
         for step, asked in pending.items():
             if step in self._answers and not is_awaitable(self._answers[step], wait):
                 withdraw(self._answers.pop(step))
             if step not in self._answers:
                 self._answers[step] = begin(self.coach, asked, wait)
         if self.env.end_reason is None:
-            return [*self._entries, self._entry(turn, None)], pending
+            entry = entry_of_turn(question, None, self.payment, self.coach.id)
+            return [*self._entries, entry], pending
         return [
-            self._entry(asked.turn, await answer(self._answers[step], wait))
+            entry_of_turn(
+                asked, await answer(self._answers[step], wait), self.payment, self.coach.id
+            )
             for step, asked in pending.items()
         ], {}
+
+    async def _judged_in_hindsight(
+        self, entries: list[LedgerEntry], turns: tuple[Turn, ...], wait: Wait
+    ) -> list[LedgerEntry]:
+        """Return the entries with what the coach says of each action now that it knows the end."""
+        asked = [self._question_in_hindsight(turns, step) for step in range(len(turns))]
+        begun = [begin(self.coach, question, wait) for question in asked]
+        try:
+            said = [await answer(each, wait) for each in begun]
+        finally:
+            for each in begun:
+                withdraw(each)
+        return [
+            with_hindsight(entry, each, self.payment)
+            for entry, each in zip(entries, said, strict=True)
+        ]
 
     def _question(self, turns: tuple[Turn, ...]) -> Question:
         refusal = None
         if self.env.end_reason == "sandbox_dead":
-            refusal = "not judged: the sandbox died during the action"
-        context = CoachContext(problem=self.env.task.prompt, history=turns[:-1])
-        return Question(turns[-1], context, refusal)
+            refusal = _not_judged("not judged: the sandbox died during the action")
+        return Question(turns[-1], self._context(turns, len(turns) - 1), refusal)
 
-    def _entry(self, turn: Turn, judgement: Judgement | None) -> LedgerEntry:
-        """Return the entry of a turn; it is pending without a judgement."""
-        said = judgement.assessment if judgement is not None else None
-        return LedgerEntry(
-            step=turn.step,
-            agent=turn.agent,
-            role=turn.role,
-            index=turn.index,
-            status="pending" if judgement is None else "unscored" if said is None else "scored",
-            score=None if said is None else said.score,
-            process_weight=self.payment.process_weight,
-            outcome_weight=self.payment.outcome_weight,
-            outcome=None,
-            reward=0.0 if said is None else self.payment.process(said.score),
-            rationale="" if judgement is None else judgement.why,
-            coach=self.coach.id,
-            prompt_hash=None if said is None else said.prompt_hash,
-            cost=None if said is None else said.cost,
-            latency_s=0.0 if judgement is None else judgement.latency_s,
+    def _question_in_hindsight(self, turns: tuple[Turn, ...], step: int) -> Question:
+        outcome, refusal = self.env.outcome, None
+        if outcome is None:
+            refusal = _not_judged("not judged in hindsight: the sandbox died before the outcome")
+        context = self._context(turns, step)
+        context = replace(context, later=turns[step + 1 :], outcome=outcome)
+        return Question(turns[step], context, refusal)
+
+    def _context(self, turns: tuple[Turn, ...], step: int) -> CoachContext:
+        shown = turns[step].role in getattr(self.coach, "truth_roles", ())
+        task = self.env.task
+        return CoachContext(
+            problem=task.prompt,
+            history=turns[:step],
+            task_id=task.id,
+            truth=truth_text(task, self.env.outcome) if shown else None,
         )
 
     def _pay(self, agent: str, entries: list[LedgerEntry], pending: dict[int, Question]) -> None:
         """Make a ledger the present one, and pay what it says beyond what was paid before."""
         outcome = self.env.outcome
         for name in self.env.agents:
-            entries = _with_env_reward(entries, name, self.env.rewards[name])
+            entries = with_env_reward(entries, name, self.env.rewards[name])
             if outcome is not None and self.payment.outcome_weight:
                 entries = credit_outcome(entries, name, outcome.score, self.payment)
         before = {entry.step: entry.reward for entry in self._entries}
@@ -295,11 +336,5 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         return {**info, "ledger": own}
 
 
-def _with_env_reward(entries: list[LedgerEntry], agent: str, paid: float) -> list[LedgerEntry]:
-    """Return the entries, with what the environment itself paid noted at the last action."""
-    own = [i for i, entry in enumerate(entries) if entry.agent == agent] if paid else []
-    if not own:
-        return entries
-    last = own[-1]
-    noted = replace(entries[last], env_reward=entries[last].env_reward + paid)
-    return [*entries[:last], noted, *entries[last + 1 :]]
+def _not_judged(why: str) -> CoachError:
+    return CoachError(why, failure="sandbox_dead")

@@ -103,6 +103,7 @@ class ScriptedCoach:
     """
 
     id = "scripted"
+    truth_roles: tuple[str, ...] = ()
 
     def __init__(self, *scores: Any) -> None:
         self._scores = itertools.cycle(scores)

@@ -291,6 +291,11 @@ def test_an_agent_gets_its_own_entries_at_its_dead_turn(wrapped: bool) -> None:
             "reward": 1.25,
             "rationale": "scripted 7.5",
             "coach": "scripted",
+            "failure": None,
+            "truth_shown": False,
+            "hindsight_score": None,
+            "hindsight_rationale": "",
+            "paid_by": "first",
             "env_reward": 1.0,
             "prompt_hash": None,
         }
@@ -414,13 +419,27 @@ def test_the_coach_sees_the_turn_and_all_turns_before_it() -> None:
 
 
 def test_no_coach_sees_the_correct_answer() -> None:
-    assert {field.name for field in dataclasses.fields(CoachContext)} == {"problem", "history"}
     secret = "271828182845"
     task = Task("t", "What is e?", (secret,), {"solution": secret})
     coach = ScriptedCoach(5.0)
     play(CoachWrapper(make_env(task=task), coach), TEXTS)
     assert len(coach.seen) == 4
     assert secret not in repr(coach.seen)
+    assert all(context.truth is None for _, context in coach.seen)
+
+
+def test_a_coach_that_asks_for_it_sees_the_answer_for_the_roles_it_names() -> None:
+    coach = ScriptedCoach(5.0)
+    coach.truth_roles = ("verifier",)
+    env = CoachWrapper(make_env(outcome=1.0), coach)
+    play(env, TEXTS)
+    assert [context.truth for _, context in coach.seen] == [
+        None,
+        None,
+        None,
+        "accepted answers: 64\noutcome: 1 of 1 (correct): as the test says",
+    ]
+    assert [entry.truth_shown for entry in env.ledger] == [False, False, False, True]
 
 
 def test_the_same_episode_gets_the_same_scores_whatever_the_correct_answer() -> None:

@@ -25,7 +25,7 @@ from mappa_envs.errors import CoachError
 from mappa_envs.play import Played, aplay, play
 from mappa_envs.teams import ScriptedTeam
 from mappa_envs.testing import FakeSandbox, ScriptedCoach
-from mappa_envs.types import Assessment, LedgerEntry, Task, Turn
+from mappa_envs.types import Assessment, LedgerEntry, Spent, Task, Turn
 
 TEXTS = {"solver_0": ["a"], "coder_0": [code("print(5)"), "b"], "verifier_0": ["c"]}
 BY_STEP = (7.0, CoachError("busy"), 0.0, 10.0)
@@ -42,7 +42,9 @@ class ByStep(ScriptedCoach):
         score = self._by_step[turn.step]
         if isinstance(score, CoachError):
             raise score
-        return Assessment(score, f"step {turn.step}", prompt_hash="ab" * 32, cost=0.5 + turn.step)
+        return Assessment(
+            score, f"step {turn.step}", prompt_hash="ab" * 32, spent=Spent(1, 9, 2, 0.5 + turn.step)
+        )
 
 
 class AwaitedByStep(ByStep):
@@ -197,7 +199,7 @@ def test_an_entry_says_what_the_environment_itself_paid_and_what_the_coach_was_a
     in_place(env)
     assert [entry.env_reward for entry in env.ledger] == [1.0, 0.0, 1.0, 1.0]
     assert [entry.prompt_hash for entry in env.ledger] == ["ab" * 32, None, "ab" * 32, "ab" * 32]
-    assert [entry.cost for entry in env.ledger] == [0.5, None, 2.5, 3.5]
+    assert [entry.spent and entry.spent.usd for entry in env.ledger] == [0.5, None, 2.5, 3.5]
     for info in in_place(env).infos.values():
         for entry in info["ledger"]:
             assert not {"latency_s", "cost"} & entry.keys()

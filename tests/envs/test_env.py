@@ -313,6 +313,8 @@ def test_what_a_dead_turn_tells() -> None:
                 "handed_off": False,
                 "feedback": "Output of your program:\nOops",
                 "missing": [],
+                "files": [],
+                "facts": {},
                 "tool_results": [
                     {
                         "tool": "python",
@@ -330,6 +332,8 @@ def test_what_a_dead_turn_tells() -> None:
                 "handed_off": True,
                 "feedback": None,
                 "missing": [],
+                "files": [],
+                "facts": {},
                 "tool_results": [],
             },
         ],
