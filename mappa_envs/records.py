@@ -43,6 +43,7 @@ def turn_record(turn: Turn) -> dict[str, Any]:
                 "output": result.output,
                 "exit_code": result.exit_code,
                 "timed_out": result.timed_out,
+                "limit_hit": result.limit_hit,
                 "files": asdict(result.files),
             }
             for result in turn.tool_results

@@ -22,7 +22,7 @@ def run_python(call: ToolCall, sandbox: Sandbox, limits: Limits, actor: Actor) -
         output=_shown(result, limits),
         stdout=result.stdout,
         exit_code=result.exit_code,
-        timed_out=result.timed_out,
+        limit_hit=result.limit_hit,
         files=result.files,
     )
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypedDict
 
 from mappa_envs.outcomes.grading import Grading
-from mappa_envs.sandbox.protocol import FileChanges, FileRecord
+from mappa_envs.sandbox.protocol import FileChanges, FileRecord, Limit
 
 Split = Literal["train", "test"]
 Status = Literal["pending", "scored", "unscored"]
@@ -80,14 +80,20 @@ class ToolResult:
     """What the program printed, bounded in the same way."""
     exit_code: int | None = None
     """The program's exit status; None when nothing ran."""
-    timed_out: bool = False
+    limit_hit: Limit | None = None
+    """The limit that ended the program, or None."""
     files: FileChanges = FileChanges()
     """What the program did to the workspace."""
 
     @property
+    def timed_out(self) -> bool:
+        """Whether the wall-clock deadline ended the program."""
+        return self.limit_hit == "wall_clock"
+
+    @property
     def ok(self) -> bool:
         """Whether the program ran to its end without an error."""
-        return self.exit_code == 0 and not self.timed_out
+        return self.exit_code == 0 and self.limit_hit is None
 
 
 @dataclass(frozen=True, slots=True)

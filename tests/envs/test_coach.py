@@ -25,6 +25,7 @@ from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError, CoachError, SandboxError
 from mappa_envs.sandbox import ExecResult, Sandbox
+from mappa_envs.sandbox.protocol import Limit
 from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
 from mappa_envs.testing import FakeSandbox, ScriptedCoach, play
 from mappa_envs.types import LedgerEntry, Task, ToolCall, ToolResult, Turn
@@ -460,9 +461,9 @@ def test_coaches_follow_the_protocol() -> None:
 # --- checks -----------------------------------------------------------------------------------
 
 
-def ran(stdout: str, exit_code: int = 0, timed_out: bool = False) -> ToolResult:
+def ran(stdout: str, exit_code: int = 0, limit_hit: Limit | None = None) -> ToolResult:
     output = stdout.strip() or "[nothing was printed]"
-    return ToolResult(ToolCall("python", "..."), output, stdout, exit_code, timed_out)
+    return ToolResult(ToolCall("python", "..."), output, stdout, exit_code, limit_hit)
 
 
 def unread(error: str) -> ToolResult:
@@ -513,7 +514,14 @@ CASES: list[tuple[str, dict[str, Any], Turn, CoachContext, bool | None, str]] = 
         *("program_ran", {}, turn("", ran("1"), ran("a\nNo: b\n", exit_code=1)), NOTHING),
         *(False, "failed: 'No: b'"),
     ),
-    ("program_ran", {}, turn("", ran("", -9, True)), NOTHING, False, "stopped at its time limit"),
+    (
+        "program_ran",
+        {},
+        turn("", ran("", -9, "wall_clock")),
+        NOTHING,
+        False,
+        "stopped at its time limit",
+    ),
     ("program_ran", {}, turn("", unread("no end")), NOTHING, False, "could not be read: no end"),
     ("printed_one_number", {}, turn("", ran("64\n")), NOTHING, True, "printed '64'"),
     ("printed_one_number", {}, turn("", ran(" -1,234.5\n")), NOTHING, True, "printed '-1,234.5'"),

@@ -322,6 +322,7 @@ def test_what_a_dead_turn_tells() -> None:
                         "output": "Oops",
                         "exit_code": 1,
                         "timed_out": False,
+                        "limit_hit": None,
                         "files": asdict(FileChanges()),
                     }
                 ],
