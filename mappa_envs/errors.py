@@ -6,6 +6,7 @@
     ├── ActionError (TypeError, ValueError)   no action that the agent may take now
     ├── SandboxError (RuntimeError)  the sandbox itself is dead or cannot start
     ├── CoachError (RuntimeError)    the coach could not judge a turn
+    ├── ReplayError (RuntimeError)   a recording does not hold what a strict replay asks for
     └── CommandError (ValueError)    a command was given something that is not there
 
 What an *agent* does wrong (bad code, a malformed tool call, no answer) is never an error: it is
@@ -71,6 +72,10 @@ class CoachError(MappaEnvError, RuntimeError):
         super().__init__(message)
         self.failure = failure
         self.spent = spent
+
+
+class ReplayError(MappaEnvError, RuntimeError):
+    """A recording does not hold what a strict replay asks for; the run cannot go on."""
 
 
 class CommandError(MappaEnvError, ValueError):

@@ -5,12 +5,17 @@ It works on the tables as they stand in the file, so that a mistake in one key h
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from mappa_envs.errors import ScenarioError
-from mappa_envs.prompts import role_fields, template_problems, visible_fields
+from mappa_envs.prompts import (
+    coach_template_problems,
+    role_fields,
+    template_problems,
+    visible_fields,
+)
 
 
 def read_text(path: Path) -> str:
@@ -73,7 +78,7 @@ class PromptFiles:
         self._place = place
 
     def read(self, name: str, role: Mapping[str, Any], visits: Sequence[str]) -> dict[str, str]:
-        """Return the `prompt` and `again` of one role as texts; check them and its script.
+        """Return the `prompt`, `again` and `coach` of one role as texts; check them and its script.
 
         Args:
             name: The role's name.
@@ -86,6 +91,9 @@ class PromptFiles:
         if role.get("again"):
             later = visible_fields(visits, len(visits)) if len(seen) == 1 else seen[1]
             texts["again"] = self._template(f"roles.{name}.again", role["again"], later)
+        if role.get("coach"):
+            key = f"roles.{name}.coach"
+            texts["coach"] = self._checked(key, role["coach"], coach_template_problems)
         script, turns = role.get("script"), role.get("max_turns", 1)
         turns = turns if isinstance(turns, int) and turns > 0 else 1
         said = script if isinstance(script, list | tuple) else ()
@@ -94,6 +102,9 @@ class PromptFiles:
         return texts
 
     def _template(self, key: str, name: object, allowed: Collection[str]) -> str:
+        return self._checked(key, name, lambda text: template_problems(text, allowed))
+
+    def _checked(self, key: str, name: object, problems: Callable[[str], list[str]]) -> str:
         if not isinstance(name, str):
             return ""
         path = self._folder / name
@@ -102,9 +113,5 @@ class PromptFiles:
         except ScenarioError as error:
             self.problems.append(f"{self._place}: {key}: {error}")
             return ""
-        self._check(f"{path}: {key}", template, allowed)
+        self.problems += [f"{path}: {key}: {line}" for line in problems(template)]
         return template
-
-    def _check(self, where: str, template: object, allowed: Collection[str]) -> None:
-        if isinstance(template, str):
-            self.problems += [f"{where}: {line}" for line in template_problems(template, allowed)]

@@ -11,6 +11,11 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Mapping, Sequence
 
+COACH_PARTS = (
+    *("action", "agent", "facts", "found", "problem", "role", "seen", "team", "tool_result"),
+)
+"""The fields of a role's `coach` template, beside `evidence`, which is all of them in order."""
+_COACH_NEEDS = ("action", "facts")
 _FIELD = re.compile(r"\{\{\s*([^{}]*?)\s*\}\}")
 
 
@@ -39,6 +44,17 @@ def template_problems(template: str, allowed: Collection[str]) -> list[str]:
     unknown = dict.fromkeys(field for field in template_fields(template) if field not in allowed)
     known = ", ".join(sorted(allowed))
     return [f"unknown field {{{{ {field} }}}}; known here: {known}" for field in unknown]
+
+
+def coach_template_problems(template: str) -> list[str]:
+    """Return what is wrong with a coach's template, a line for each mistake."""
+    there = template_fields(template)
+    needed = () if "evidence" in there else _COACH_NEEDS
+    missing = [field for field in needed if field not in there]
+    return [
+        *template_problems(template, ("evidence", *COACH_PARTS)),
+        *(f"lacks {{{{ {field} }}}}, which a coach must be shown; add it" for field in missing),
+    ]
 
 
 def render_template(template: str, values: Mapping[str, str]) -> str:

@@ -9,9 +9,9 @@ from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
+from mappa_envs.coach.kinds import make_coach
 from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.protocol import Coach
-from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ScenarioError, did_you_mean
@@ -23,7 +23,7 @@ from mappa_envs.play import Policy
 from mappa_envs.sandbox.docker import DockerSandbox
 from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.protocol import Sandbox
-from mappa_envs.scenario import Scenario, load_scenario, scenario_folder
+from mappa_envs.scenario import load_scenario, scenario_folder
 from mappa_envs.tasks.sources import task_source
 from mappa_envs.views.parallel import TurnBasedParallelEnv
 from mappa_envs.views.seat import SeatEnv
@@ -39,7 +39,6 @@ SANDBOXES: dict[str, Callable[..., Sandbox]] = {
     "process": functools.partial(LocalSandbox, "process"),
     "docker": DockerSandbox,
 }
-COACHES: dict[str, Callable[[Scenario], Coach]] = {"rubric": RubricCoach}
 
 
 def make_pipeline(
@@ -55,8 +54,10 @@ def make_pipeline(
     Args:
         folder: A scenario folder, or the name of one that ships with the project.
         scenario: Tables laid over the folder's `scenario.toml`, e.g. `{"tasks": "aime.json"}`.
-        coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`) and
-            optionally `process_weight`, `outcome_weight`, `credit` and `deferred`.
+        coach: None for the bare environment, a `Coach`, or a table with `kind` (`"rubric"`,
+            `"llm"` or `"replay"`; see `mappa_envs.coach.kinds` for the keys of each) and
+            optionally `process_weight`, `outcome_weight`, `credit`, `pays`, `deferred` and
+            `hindsight`.
         sandbox: A table with `level`, one of `"auto"` (if there is none), `"namespace"`,
             `"landlock"`, `"process"` and `"docker"`, and optionally `preload`, the modules that
             programs find imported, and, for `"docker"`, `image`.
@@ -125,8 +126,7 @@ def make_seat(
 
 
 def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
-    others = (*_PAYMENT_KEYS, *_SWITCHES)
-    coach = _choice("coach", "kind", table, COACHES, default="rubric", others=others)
+    coach = make_coach(table, env.scenario, others=(*_PAYMENT_KEYS, *_SWITCHES))
     try:
         payment = Payment(**{key: table[key] for key in _PAYMENT_KEYS if key in table})
     except ValueError as error:
@@ -136,7 +136,7 @@ def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
             raise ScenarioError(f"coach.{key} is {table[key]!r:.80}; give true or false")
     switches = {key: table.get(key, False) for key in _SWITCHES}
     try:
-        return CoachWrapper(env, coach(env.scenario), payment, **switches)
+        return CoachWrapper(env, coach, payment, **switches)
     except ValueError as error:
         raise ScenarioError(f"coach.{error}") from None
 

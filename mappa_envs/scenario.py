@@ -88,6 +88,10 @@ class Role(BaseModel):
     """
     rubric: dict[str, dict[str, float | int | str | bool]] = {}
     """Checks of the rubric coach by name, each with its `points` and parameters."""
+    coach: str = ""
+    """What a model that coaches is told, a file too; a text that ships when empty."""
+    coach_sees_truth: bool = False
+    """Whether a coach with `ground_truth` is shown the right answer when it judges this role."""
 
 
 class Generated(BaseModel):

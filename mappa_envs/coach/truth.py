@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mappa_envs.coach.evidence import outcome_line
 from mappa_envs.types import Outcome, Task
 
 
@@ -14,5 +15,5 @@ def truth_text(task: Task, outcome: Outcome | None) -> str:
     if task.answers:
         lines.append(f"accepted answers: {', '.join(task.answers)}")
     if outcome is not None:
-        lines.append(f"outcome: {outcome.score:g} of 1 ({outcome.verdict}): {outcome.reason}")
+        lines.append(outcome_line(outcome))
     return "\n".join(lines) or "not known yet: the outcome is judged when the episode ends"

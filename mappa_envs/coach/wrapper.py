@@ -86,6 +86,8 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         self.hindsight = hindsight
         if self.payment.pays == "hindsight" and not hindsight:
             raise ValueError("pays is 'hindsight', and hindsight is False; set it to True as well")
+        if (plan := getattr(coach, "plan", None)) is not None:
+            self.metadata = {**env.metadata, "coach_plan": {**plan(), "hindsight": hindsight}}
         self._entries: list[LedgerEntry] = []
         self._pending: dict[int, Question] = {}
         self._answers: dict[int, Answer] = {}

@@ -438,7 +438,7 @@ def test_a_coach_that_asks_for_it_sees_the_answer_for_the_roles_it_names() -> No
         None,
         None,
         None,
-        "accepted answers: 64\noutcome: 1 of 1 (correct): as the test says",
+        'accepted answers: 64\noutcome: 1 of 1 (correct): "as the test says"',
     ]
     assert [entry.truth_shown for entry in env.ledger] == [False, False, False, True]
 
