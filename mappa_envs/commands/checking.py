@@ -23,11 +23,11 @@ from mappa_envs.scenario import (
     role_tables,
     scenario_folder,
 )
-from mappa_envs.tasks.source import SPLITS
+from mappa_envs.tasks.source import SPLITS, BatchedTasks, TaskSource
 from mappa_envs.tasks.sources import task_source
 from mappa_envs.team_files import scenario_teams, team_problems
 from mappa_envs.teams import ScenarioTeam
-from mappa_envs.types import LedgerEntry, Turn
+from mappa_envs.types import LedgerEntry, Split, Turn
 
 
 def check_scenario(name: str) -> bool:
@@ -108,19 +108,24 @@ def _tell_scenario(scenario: Scenario, teams: Sequence[str], screen: Screen) -> 
         ),
     )
     source = task_source(scenario)
-    sizes = ", ".join(f"{split} {_count(source.size(split))}" for split in SPLITS)
+    sizes = ", ".join(f"{split} {_count(source, split)}" for split in SPLITS)
     if teams:
         screen.say(f"teams: {', '.join(teams)}")
     screen.say(f"tasks: {sizes}\n")
 
 
-def _count(size: int | None) -> str:
+def _count(source: TaskSource, split: Split) -> str:
+    """Return how many tasks a split has; one that is dealt out twice is one."""
+    if isinstance(source, BatchedTasks):
+        return str(len(source.splits[split]))
+    size = source.size(split)
     return "without end" if size is None else str(size)
 
 
 def _play_scripted(env: AECEnv[str, Any, Any], screen: Screen) -> None:
-    played = play(env, ScenarioTeam(env), seed=0)
     base = env.unwrapped
+    is_test_only = base.metadata.get("task_ids", {}).get("train") == []
+    played = play(env, ScenarioTeam(env), 0, {"split": "test" if is_test_only else "train"})
     entries = {entry.step: entry for entry in ledger_of(env)}
     coach = "the rubric coach" if entries else "no coach, for a role has no rubric"
     screen.say(f"scripted episode of task {base.task.id}, {coach}:")

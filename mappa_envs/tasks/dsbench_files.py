@@ -106,13 +106,13 @@ def names_in(root: Path, benchmark: Mapping[str, Competition]) -> tuple[str, ...
     """Return the competitions that a copy is to have: those of `data.json`, or all without one.
 
     Raises:
-        TaskError: `data.json` cannot be read, or names none of them.
+        TaskError: `data.json` cannot be read, has a line that is no object, or names none of them.
     """
     path = root / "data.json"
     if not path.exists():
         return tuple(benchmark)
-    lines = [line for line in _text(path).splitlines() if line.strip()]
-    listed = {_json(f"{path}, line {n}", line).get("name") for n, line in enumerate(lines, 1)}
+    lines = enumerate(_text(path).splitlines(), start=1)
+    listed = {_name(f"{path}, line {n}", line) for n, line in lines if line.strip()}
     names = tuple(name for name in benchmark if name in listed)
     if not names:
         raise TaskError(f"{path}: names no competition of the benchmark; give its own data.json")
@@ -135,7 +135,7 @@ class DsbenchFiles(InBatches):
     """A `TaskSource` over a copy of DSBench, with MAPPA's training and held-out tasks.
 
     A task's files are read when it is asked for, each time anew, since some are hundreds of
-    megabytes. The order of the train split is that of `stratified_order`.
+    megabytes. The order of the train split is that of `stratified_order`. A split may be empty.
 
     Args:
         root: The copy's folder.
@@ -148,7 +148,7 @@ class DsbenchFiles(InBatches):
 
     Raises:
         TaskError: files are missing (the message names each of them) or cannot be read, a name is
-            unknown, or a split would be empty.
+            unknown.
     """
 
     def __init__(
@@ -169,8 +169,9 @@ class DsbenchFiles(InBatches):
         names = tuple(only) or names_in(root, known)
         missing = missing_files(root, names)
         if missing:
+            are = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
             raise TaskError(
-                f"{root}: {len(missing)} files of DSBench are missing: "
+                f"{root}: {are} missing: "
                 f"{', '.join(str(path.relative_to(root)) for path in missing)}; add them, or name "
                 "the competitions that you have"
             )
@@ -200,14 +201,18 @@ def _texts(
 
 
 def _splits(competitions: Mapping[str, Competition]) -> dict[Split, tuple[str, ...]]:
-    splits: dict[Split, tuple[str, ...]] = {}
-    for split in SPLITS:
-        splits[split] = tuple(name for name, entry in competitions.items() if entry.split == split)
-        if not splits[split]:
-            raise TaskError(
-                f"none of the competitions {', '.join(competitions)} is a {split} task; name one"
-            )
-    return splits
+    return {
+        split: tuple(name for name, entry in competitions.items() if entry.split == split)
+        for split in SPLITS
+    }
+
+
+def _name(where: str, line: str) -> str:
+    """Return the name that a line of `data.json` has."""
+    match _json(where, line):
+        case {"name": str(name)}:
+            return name
+    raise TaskError(f"{where}: {line!r:.60} is no object with a name; give DSBench's own data.json")
 
 
 def _text(path: Path) -> str:
@@ -222,5 +227,5 @@ def _text(path: Path) -> str:
 def _json(where: str, text: str) -> Any:
     try:
         return json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise TaskError(f"{where}: is no JSON ({error}); correct it") from None

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import csv
+import io
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-
-import pandas as pd  # type: ignore[import-untyped]
 
 from mappa_envs.errors import TaskError
 from mappa_envs.outcomes.baseline import naive_baseline
 from mappa_envs.outcomes.grading import Grading, check_grading
 from mappa_envs.outcomes.metrics import METRICS
+from mappa_envs.tasks.csv_columns import read_columns, read_header
 from mappa_envs.tasks.table_prompts import judging
 from mappa_envs.types import Task
 
@@ -31,25 +32,24 @@ def make_task(name: str, known: Competition, files: Mapping[str, Path], text: st
         text: What agents are told beside how they are judged; empty for a line of our own.
 
     Raises:
-        TaskError: a file lacks a column, `test.csv` has the answers or other ids than they have,
-            or the answers cannot be used.
+        TaskError: a file is damaged or lacks a column, `test.csv` has the answers, `test.csv` or
+            `sample_submission.csv` has other ids than they have, the sample has other columns than
+            are due, or the answers cannot be used.
     """
-    wanted = (known.id_column, *known.targets)
-    truth = _columns(files["test_answer.csv"], wanted)
-    answers = _columns(files["train.csv"], known.targets)
+    truth = read_columns(files["test_answer.csv"], (known.id_column, *known.targets))
+    answers = read_columns(files["train.csv"], known.targets)
     _check_test(files["test.csv"], known, truth[known.id_column])
+    _check_sample(files["sample_submission.csv"], known, truth[known.id_column])
     rule: dict[str, Any] = {
         "task_type": known.task_type,
         "metric": known.metric,
         "id_column": known.id_column,
         "targets": known.targets,
-        "truth_csv": truth.to_csv(index=False, lineterminator="\n").encode(),
-        "labels": labels_of(
-            known, [cell for t in known.targets for f in (answers, truth) for cell in f[t].unique()]
-        ),
+        "truth_csv": _csv_of(truth),
+        "labels": labels_of(known, _distinct(answers, truth, known.targets)),
     }
     try:
-        baseline = naive_baseline(Grading(**rule), {t: answers[t].tolist() for t in known.targets})
+        baseline = naive_baseline(Grading(**rule), answers)
         grading = Grading(**rule, baseline=baseline)
         check_grading(grading)
     except TaskError as error:
@@ -98,29 +98,52 @@ def labels_of(known: Competition, cells: Iterable[str]) -> tuple[str, ...]:
     return labels
 
 
-def _columns(path: Path, names: Sequence[str]) -> pd.DataFrame:
-    """Read columns as text, in the order asked for."""
-    header = list(pd.read_csv(path, nrows=0).columns)
-    for name in names:
-        if name not in header:
-            raise TaskError(
-                f"{path}: there is no column {name!r}; the columns are {', '.join(header)[:200]}"
-            )
-    return pd.read_csv(path, usecols=list(names), dtype=str, keep_default_na=False)[list(names)]
+def _csv_of(columns: Mapping[str, Sequence[str]]) -> bytes:
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue().encode()
 
 
-def _check_test(path: Path, known: Competition, ids: pd.Series) -> None:
-    header = list(pd.read_csv(path, nrows=0).columns)
+def _distinct(
+    answers: Mapping[str, Sequence[str]],
+    truth: Mapping[str, Sequence[str]],
+    targets: Iterable[str],
+) -> list[str]:
+    """Return the cells of the targets, those of one column each once."""
+    return [cell for t in targets for table in (answers, truth) for cell in dict.fromkeys(table[t])]
+
+
+def _check_test(path: Path, known: Competition, ids: Collection[str]) -> None:
+    header = read_header(path)
     for target in known.targets:
         if target in header:
             raise TaskError(f"{path}: has the target column {target!r}; take it out")
-    if known.id_column in header:
-        asked = set(_columns(path, (known.id_column,))[known.id_column])
-        if asked != set(ids):
+    asked = (known.id_column,) if known.id_column in header else ()
+    for column in read_columns(path, asked).values():
+        _check_ids(path, known.id_column, column, ids)
+
+
+def _check_sample(path: Path, known: Competition, ids: Collection[str]) -> None:
+    """Check that a submission of the sample's form would not be turned down for its form."""
+    due = (known.id_column, *known.targets)
+    sample = read_columns(path, due)
+    for name in read_header(path):
+        if name not in due:
             raise TaskError(
-                f"{path}: {len(asked ^ set(ids))} ids of {known.id_column} are not both in it and "
-                "in the answers; take both from one copy of DSBench"
+                f"{path}: has a column {name!r}, with which a submission is not valid; leave "
+                f"{', '.join(due)[:200]}"
             )
+    _check_ids(path, known.id_column, sample[known.id_column], ids)
+
+
+def _check_ids(path: Path, column: str, own: Collection[str], ids: Collection[str]) -> None:
+    if differing := len(set(own) ^ set(ids)):
+        raise TaskError(
+            f"{path}: of the ids in {column}, {differing} cannot be found both in it and in the "
+            "answers; take both from one copy of DSBench"
+        )
 
 
 def _plain(cell: str) -> str:

@@ -79,17 +79,11 @@ def stratified_split(
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
     """Return the positions that are kept and those that are held out, each in order.
 
-    Of each type the `share`, rounded, is held out: at least one item, and never all of them.
-
-    Raises:
-        TaskError: a type has one item only.
+    Of each type the `share`, rounded, is held out: at least one item, and never all of them. An
+    item that is the only one of its type is kept.
     """
     held = set[int]()
     for kind, places in _kinds(types).items():
-        if len(places) < 2:
-            raise TaskError(
-                f"there is one {kind!s} task only, so none can be held out; give two or more"
-            )
         count = min(max(1, round(share * len(places))), len(places) - 1)
         shuffled = generator(seed, "split", kind).permutation(places)
         held.update(int(place) for place in shuffled[:count])
@@ -115,7 +109,7 @@ class InBatches(ABC):
     """A source of a fixed set of tasks of two types, whose train split is dealt out in batches.
 
     Args:
-        splits: The ids of both splits, each once.
+        splits: The ids of both splits, each once; a split may be empty.
         types: The type of each task.
         batch_size: Tasks that are played together.
         seed: Decides the order of the train split, see `stratified_order`.
@@ -148,9 +142,18 @@ class InBatches(ABC):
         return len(self._order[split])
 
     def get(self, split: Split, index: int) -> Task:
-        """Return the task at a place, starting over at the end."""
+        """Return the task at a place, starting over at the end.
+
+        Raises:
+            TaskError: the split is empty.
+        """
         check_position(split, index)
         order = self._order[split]
+        if not order:
+            other = next((name for name, ids in self._order.items() if ids), "train")
+            raise TaskError(
+                f"split {split!r} has no task; use more tasks, or play those of split {other!r}"
+            )
         return self.find(order[index % len(order)])
 
     @abstractmethod

@@ -35,7 +35,7 @@ class TableTasks(InBatches):
         only: Ids of the tasks to use; all of them when empty.
 
     Raises:
-        TaskError: the catalogue is wrong, a package is not installed, or a split would be empty.
+        TaskError: the catalogue is wrong, a package is not installed.
     """
 
     def __init__(

@@ -39,6 +39,7 @@ def test_the_check_plays_the_scripted_team_on_a_task(check: Check, capsys: Captu
     assert check("dsbench") == 0
     shown = capsys.readouterr()
     assert shown.out.startswith("scenario dsbench: engineer > modeler > analyst\n")
+    assert "\ntasks: train 25, test 8\n" in shown.out  # not the 28 places of its batches
     assert "\nended: completed\noutcome: 0." in shown.out
     assert "(valid): accuracy is 0." in shown.out
     assert shown.err == ""
@@ -66,6 +67,33 @@ def test_a_package_that_is_missing_is_one_line_that_says_how_to_get_it(
     assert "tasks: task 'iris' needs the package pandas, which is" in capsys.readouterr().err
 
 
+def test_a_copy_with_one_held_out_competition_checks_out(
+    check: Check, tmp_path: Path, capsys: Capture
+) -> None:
+    for package in ("pandas", "sklearn"):
+        pytest.importorskip(package, reason="needs the extra datascience")
+    folder = Path(shutil.copytree(scenario_folder("dsbench"), tmp_path / "mine"))
+    text = (folder / "scenario.toml").read_text().replace('tasks = "tables"', 'tasks = "DSBench"')
+    only = 'only = ["playground-series-s3e25"]'
+    (folder / "scenario.toml").write_text(text.replace("[tables]", f"[tables]\n{only}"))
+    name, data = "playground-series-s3e25", folder / "DSBench" / "data_resplit"
+    rows = [(n, n % 7, n % 7 + 0.5) for n in range(40)]
+    (data / name).mkdir(parents=True)
+    (answers := folder / "DSBench" / "answers" / name).mkdir(parents=True)
+    train = "".join(f"{n},{mass},{hardness}\n" for n, mass, hardness in rows[:30])
+    (data / name / "train.csv").write_text(f"id,mass,Hardness\n{train}")
+    test = "".join(f"{n},{mass}\n" for n, mass, _ in rows[30:])
+    (data / name / "test.csv").write_text(f"id,mass\n{test}")
+    sample = "".join(f"{n},0\n" for n, _, _ in rows[30:])
+    (data / name / "sample_submission.csv").write_text(f"id,Hardness\n{sample}")
+    truth = "".join(f"{n},{hardness}\n" for n, _, hardness in rows[30:])
+    (answers / "test_answer.csv").write_text(f"id,Hardness\n{truth}")
+    assert check(folder) == 0
+    shown = capsys.readouterr().out
+    assert "\ntasks: train 0, test 1\n" in shown
+    assert "scripted episode of task playground-series-s3e25, the rubric coach:" in shown
+
+
 def test_the_files_that_a_copy_of_dsbench_lacks_are_named(
     check: Check, tmp_path: Path, capsys: Capture
 ) -> None:
@@ -88,7 +116,7 @@ def test_the_files_that_a_copy_of_dsbench_lacks_are_named(
     assert shown.out == ""
     (line,) = [line for line in shown.err.splitlines() if "missing" in line]
     assert line == (
-        f"{folder}/scenario.toml: tasks: {copy}: 2 files of DSBench are missing: "
+        f"{folder}/scenario.toml: tasks: {copy}: 2 files are missing: "
         "data_resplit/titanic/test.csv, answers/playground-series-s3e25/test_answer.csv; add them, "
         "or name the competitions that you have"
     )
@@ -102,5 +130,5 @@ def test_a_folder_without_any_of_dsbench_is_one_line(
     (folder / "scenario.toml").write_text(text.replace('tasks = "tables"', 'tasks = "nowhere"'))
     assert check(folder) == 2
     error = capsys.readouterr().err
-    assert f"tasks: {folder}/nowhere: 288 files of DSBench are missing: " in error
+    assert f"tasks: {folder}/nowhere: 288 files are missing: " in error
     assert error.count("train.csv") == 72

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from mappa_envs.errors import TaskError
@@ -14,12 +16,15 @@ from mappa_envs.outcomes.metrics import METRICS
 from mappa_envs.tasks.dsbench_files import (
     Competition,
     DsbenchFiles,
+    files_of,
     load_benchmark,
     load_cleaned_prompts,
     load_task_list,
     missing_files,
     names_in,
 )
+from mappa_envs.tasks.source import choose_task
+from mappa_envs.types import Split, Task
 
 BENCHMARK = Path(__file__).parents[2] / "scenarios" / "dsbench" / "benchmark.toml"
 KNOWN = load_benchmark(BENCHMARK)
@@ -317,7 +322,7 @@ class TestACopy:
 
     def test_a_test_file_of_another_copy_is_an_error(self, copy: Path) -> None:
         write(copy, "titanic", {"test.csv": "PassengerId,Age\n7,30\n9,50\n"})
-        with pytest.raises(TaskError, match="2 ids of PassengerId are not both in it"):
+        with pytest.raises(TaskError, match="of the ids in PassengerId, 2 cannot be found both"):
             DsbenchFiles(copy, BENCHMARK, batch_size=1).find("titanic")
 
     def test_answers_without_the_target_are_an_error(self, copy: Path) -> None:
@@ -356,6 +361,81 @@ class TestACopy:
         assert "header PassengerId,Survived" in plain
 
 
+DAMAGE = {
+    "empty": (b"", "is empty"),
+    "blank lines": (b"\n\n\n", "is empty"),
+    "not UTF-8": (b"PassengerId,Survived\n7,\xff\n", "is not UTF-8 .*; save it as UTF-8"),
+    "zero bytes": (b"PassengerId,Survived\n7,\0\0\0\n", "has zero bytes in it"),
+    "an open quote": (b'PassengerId,Survived\n7,"1\n8,0\n', "is no CSV"),
+    "a short row": (b"PassengerId,Survived\n7,1\n8\n", "row 2 has 1 cells and the header 2"),
+    "a long row": (b"PassengerId,Survived\n7,1,5\n8,0,5\n", "row 1 has 3 cells and the header 2"),
+    "no rows": (b"PassengerId,Survived\n", "has a header and no rows"),
+    "a column twice": (b"PassengerId,PassengerId,Survived\n7,7,1\n", "2 columns 'PassengerId'"),
+}
+
+
+class TestADamagedCopy:
+    @pytest.fixture(autouse=True)
+    def _needs_libraries(self) -> None:
+        pytest.importorskip("sklearn", reason="needs the extra datascience")
+
+    @staticmethod
+    def titanic(copy: Path) -> Task:
+        return DsbenchFiles(copy, BENCHMARK, only=["titanic"]).find("titanic")
+
+    @pytest.mark.parametrize("damage", DAMAGE)
+    @pytest.mark.parametrize("file", TITANIC)
+    def test_damage_is_an_error_that_names_the_file(
+        self, copy: Path, file: str, damage: str
+    ) -> None:
+        content, message = DAMAGE[damage]
+        if file == "test.csv":
+            content = content.replace(b"Survived", b"Age")
+        if file == "train.csv" and damage == "a column twice":
+            content, message = b"Survived,Survived\n0,1\n", "2 columns 'Survived'"
+        files_of(copy, "titanic")[file].write_bytes(content)
+        with pytest.raises(TaskError, match=f"{re.escape(file)}: .*{message}"):
+            self.titanic(copy)
+
+    def test_damage_in_a_column_that_no_answer_is_in_is_found(self, copy: Path) -> None:
+        write(copy, "titanic", {"train.csv": "PassengerId,Survived,Age\n1,0,20\n2,1\n"})
+        with pytest.raises(TaskError, match=r"train\.csv: row 2 has 2 cells and the header 3"):
+            self.titanic(copy)
+
+    def test_a_file_that_went_away_is_an_error(self, copy: Path) -> None:
+        source = DsbenchFiles(copy, BENCHMARK, only=["titanic"])
+        files_of(copy, "titanic")["train.csv"].unlink()
+        with pytest.raises(TaskError, match=r"train\.csv: cannot be read \(No such file"):
+            source.find("titanic")
+
+    @pytest.mark.parametrize(
+        ("sample", "message"),
+        [
+            ("PassengerId\n7\n8\n", "there is no column 'Survived'"),
+            ("Survived\n0\n0\n", "there is no column 'PassengerId'"),
+            ("PassengerId,Survived,Usage\n7,0,a\n8,0,a\n", "has a column 'Usage', with which"),
+            ("PassengerId,Survived\n7,0\n9,0\n", "of the ids in PassengerId, 2 cannot be found"),
+            ("PassengerId,Survived\n7,0\n", "of the ids in PassengerId, 1 cannot be found"),
+        ],
+    )
+    def test_a_sample_that_leads_to_no_valid_submission_is_an_error(
+        self, copy: Path, sample: str, message: str
+    ) -> None:
+        write(copy, "titanic", {"sample_submission.csv": sample})
+        with pytest.raises(TaskError, match=rf"sample_submission\.csv: {message}"):
+            self.titanic(copy)
+
+    def test_order_marks_quotes_and_blank_lines_are_no_damage(self, copy: Path) -> None:
+        text = '\ufeffSurvived,"PassengerId"\r\n\r\n0,8\r\n"0",7\r\n'
+        write(copy, "titanic", {"sample_submission.csv": text})
+        train = 'PassengerId,Survived,Name\n1,0,"a ""b"",\nc"\n2,1,\n'
+        write(copy, "titanic", {"train.csv": train})
+        grading = self.titanic(copy).grading
+        assert grading is not None
+        assert grading.truth_csv == b"PassengerId,Survived\n7,1\n8,0\n"
+        assert grading.labels == ("0", "1")
+
+
 class TestWhichTasks:
     def test_splits_are_those_of_the_benchmark(self, copy: Path) -> None:
         source = DsbenchFiles(copy, BENCHMARK, batch_size=1)
@@ -376,7 +456,7 @@ class TestWhichTasks:
         for path in gone:
             path.unlink()
         assert missing_files(copy, COPY) == gone
-        with pytest.raises(TaskError, match="2 files of DSBench are missing") as caught:
+        with pytest.raises(TaskError, match=": 2 files are missing: ") as caught:
             DsbenchFiles(copy, BENCHMARK)
         for path in gone:
             assert str(path.relative_to(copy)) in str(caught.value)
@@ -389,8 +469,42 @@ class TestWhichTasks:
             source.find("spaceship-titanic")
         with pytest.raises(TaskError, match="no competition is called 'titanik'; did you mean"):
             DsbenchFiles(copy, BENCHMARK, only=["titanik"])
-        with pytest.raises(TaskError, match="titanic is a test task; name one"):
-            DsbenchFiles(copy, BENCHMARK, only=["titanic"])
+
+    def test_one_competition_is_enough(self, copy: Path) -> None:
+        source = DsbenchFiles(copy, BENCHMARK, only=["titanic"])
+        assert source.splits == {"train": ("titanic",), "test": ()}
+        assert (source.size("train"), source.size("test")) == (4, 0)  # a batch is four places
+        assert source.get("train", 3).id == "titanic"
+
+    @pytest.mark.parametrize(
+        ("name", "empty", "other"),
+        [("titanic", "test", "train"), ("playground-series-s3e25", "train", "test")],
+    )
+    def test_a_task_of_an_empty_split_is_refused(
+        self, copy: Path, name: str, empty: Split, other: Split
+    ) -> None:
+        source = DsbenchFiles(copy, BENCHMARK, only=[name])
+        message = f"split '{empty}' has no task; .*play those of split '{other}'"
+        with pytest.raises(TaskError, match=message):
+            source.get(empty, 0)
+        with pytest.raises(TaskError, match=message):
+            choose_task(source, np.random.default_rng(0), {"split": empty})
+
+    def test_one_missing_file_is_told_of_as_one(self, copy: Path) -> None:
+        (copy / "data_resplit" / "titanic" / "test.csv").unlink()
+        with pytest.raises(TaskError, match=r": 1 file is missing: data_resplit/titanic/test\.csv"):
+            DsbenchFiles(copy, BENCHMARK)
+
+    @pytest.mark.parametrize("line", ["[1]", "3", "null", '{"name": ["titanic"]}', '{"url": "a"}'])
+    def test_a_line_of_the_index_that_names_nothing_is_named(self, copy: Path, line: str) -> None:
+        (copy / "data.json").write_text(f'{{"name": "titanic"}}\n\n{line}\n')
+        with pytest.raises(TaskError, match=r"data\.json, line 3: .* is no object with a name"):
+            DsbenchFiles(copy, BENCHMARK)
+
+    def test_an_index_that_is_nested_without_end_is_no_json(self, copy: Path) -> None:
+        (copy / "data.json").write_text("[" * 100_000)
+        with pytest.raises(TaskError, match=r"data\.json, line 1: is no JSON"):
+            DsbenchFiles(copy, BENCHMARK)
 
     def test_an_index_of_other_competitions_is_an_error(self, copy: Path) -> None:
         (copy / "data.json").write_text('{"name": "other"}\n')

@@ -108,7 +108,7 @@ def test_a_submission_is_worth_what_its_metric_says(env: PipelineEnv) -> None:
         "fair_rmse_percent": None,
         "performance_gap": None,
         "comparable": [
-            *("success", "decided", "accuracy", "f1", "rmse_percent"),
+            *("success", "decided", "coverage", "accuracy", "f1", "rmse_percent"),
             *("fair_accuracy", "fair_f1", "fair_rmse_percent", "performance_gap"),
         ],
     }

@@ -377,8 +377,20 @@ class TestTheSource:
     def test_some_tasks_can_be_chosen(self, fruit: Path) -> None:
         with pytest.raises(TaskError, match="no task is called 'kind-c'; did you mean"):
             TableTasks(fruit, only=["kind-c"])
-        with pytest.raises(TaskError, match="one regression task only"):
-            TableTasks(fruit, only=["kind-a", "kind-b", "weight-a"])
+        source = TableTasks(fruit, only=["kind-a", "kind-b", "weight-a"])
+        assert sorted(source.splits["train"] + source.splits["test"]) == [
+            "kind-a",
+            "kind-b",
+            "weight-a",
+        ]
+        assert "weight-a" in source.splits["train"]
+
+    def test_one_task_is_enough(self, fruit: Path) -> None:
+        source = TableTasks(fruit, only=["kind-a"])
+        assert source.splits == {"train": ("kind-a",), "test": ()}
+        assert source.get("train", 3).id == "kind-a"
+        with pytest.raises(TaskError, match="split 'test' has no task"):
+            source.get("test", 0)
 
     @pytest.mark.parametrize("level", [4, -1, "2"])
     def test_a_wrong_level_is_an_error(self, fruit: Path, level: object) -> None:
@@ -459,9 +471,11 @@ class TestStratifiedOrder:
         with pytest.raises(TaskError, match="batch size is 1, and there are 2 types"):
             stratified_order(["c", "r"], 1, 0)
 
-    def test_a_type_of_one_cannot_be_split(self) -> None:
-        with pytest.raises(TaskError, match="one r task only"):
-            stratified_split(["c", "c", "r"], 0.25, 0)
+    def test_the_only_item_of_a_type_is_kept(self) -> None:
+        kept, held = stratified_split(["c", "c", "r"], 0.25, 0)
+        assert len(held) == 1
+        assert 2 in kept
+        assert stratified_split(["r"], 0.25, 0) == ((0,), ())
 
     def test_a_split_holds_out_its_share_of_each_type(self) -> None:
         kept, held = stratified_split(["c"] * 8 + ["r"] * 2, 0.25, 0)
