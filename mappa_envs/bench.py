@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
@@ -24,8 +24,6 @@ from mappa_envs.teams import ScenarioTeam
 from mappa_envs.types import Split
 
 Result = dict[str, Any]
-FIGURES: Final = ("success", "coverage", "fair_accuracy", "fair_f1", "fair_rmse_percent")
-"""The details of an outcome that are averaged, where outcomes have them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,11 +51,14 @@ def choose_tasks(source: TaskSource, wanted: str, splits: Sequence[Split]) -> di
         splits: The splits that the first two are taken from.
 
     Raises:
-        TaskError: there is no such task, or no end of them.
+        TaskError: there is no such task, no end of them, or none at all.
     """
     if wanted == "all" or (wanted.isascii() and wanted.isdigit()):
         most = None if wanted == "all" else int(wanted)
-        return {name: split for split in splits for name in _first(source, split, most)}
+        chosen = {name: split for split in splits for name in _first(source, split, most)}
+        if not chosen:
+            raise TaskError(f"{wanted} of split {' and '.join(splits)} is no task; choose others")
+        return chosen
     names = [name.strip() for name in wanted.split(",")]
     if not isinstance(source, BatchedTasks):
         return {name: source.find(name).split for name in names}
@@ -119,7 +120,8 @@ def summarise(results: Sequence[Result]) -> dict[str, Any]:
     """Return each team's figures, and those of each type of task where tasks have types.
 
     Means are over the episodes that were decided; `undecided` counts the others, in which the
-    sandbox or the judge failed.
+    sandbox or the judge failed. `details` has the means of what an outcome's details call
+    `comparable`.
     """
     return {
         team: {
@@ -192,14 +194,23 @@ def _figures(results: Sequence[Result]) -> dict[str, Any]:
         "undecided": len(results) - len(decided),
         "outcome": _mean([result["outcome"] for result in decided]),
     }
-    for name in FIGURES:
-        values = [result["details"].get(name) for result in decided]
-        if any(value is not None for value in values):
-            figures[name] = _mean([value for value in values if value is not None])
+    figures["details"] = dict(_details([result["details"] for result in decided]))
     agents = results[0]["paid"]
     figures["paid"] = {agent: _mean([r["paid"][agent] for r in decided]) for agent in agents}
     figures["seconds"] = _mean([result["seconds"] for result in results])
     return figures
+
+
+def _details(details: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, float | None]]:
+    """Yield the means of what outcomes call comparable, of those that have it.
+
+    Whether they are decided is not among it: what is averaged is.
+    """
+    names = dict.fromkeys(name for own in details for name in own.get("comparable", ()))
+    for name in names:
+        values = [own[name] for own in details if own.get(name) is not None]
+        if values and name != "decided":
+            yield name, _mean(values)
 
 
 def _mean(values: Sequence[float]) -> float | None:

@@ -22,6 +22,7 @@ from mappa_envs.errors import CommandError, TaskError
 from mappa_envs.scenario import scenario_folder
 from mappa_envs.tasks.math_generated import GeneratedMath
 from mappa_envs.team_files import load_team
+from mappa_envs.types import Split
 
 Mappa = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -32,7 +33,10 @@ class Fruit:
     """A fixed set of tasks that is dealt out in batches; none of them can be had."""
 
     def __init__(self) -> None:
-        self.splits = {"train": ("apple", "pear", "plum"), "test": ("fig",)}
+        self.splits: dict[Split, tuple[str, ...]] = {
+            "train": ("apple", "pear", "plum"),
+            "test": ("fig",),
+        }
         self.batch_size = 2
 
     def size(self, split: str) -> int:
@@ -109,6 +113,10 @@ def test_tasks_that_are_not_there_are_refused() -> None:
         choose_tasks(MATH, "all", ("train",))
     with pytest.raises(TaskError, match="no task is called 'pare'; did you mean 'pear'"):
         choose_tasks(Fruit(), "pare", ("train",))
+    nothing = Fruit()
+    nothing.splits["test"] = ()
+    with pytest.raises(TaskError, match="all of split test is no task; choose others"):
+        choose_tasks(nothing, "all", ("test",))
     with pytest.raises(TaskError, match="trian-0"):
         choose_tasks(MATH, "trian-0", ("train",))
 
@@ -167,6 +175,7 @@ def test_means_are_over_decided_episodes() -> None:
             "episodes": 3,
             "undecided": 1,
             "outcome": 0.75,
+            "details": {},
             "paid": {"one_0": 1.5},
             "seconds": 1.0,
             "task_types": {},
@@ -174,22 +183,35 @@ def test_means_are_over_decided_episodes() -> None:
     }
 
 
+def details(**comparable: object) -> dict[str, object]:
+    """Details of an outcome, those given being comparable."""
+    return {"value": 812.5, **comparable, "comparable": list(comparable)}
+
+
 def test_figures_of_each_type_of_task_are_apart() -> None:
     results = [
-        result_of(0.2, task_type="c", details={"success": True, "fair_accuracy": 0.8}),
-        result_of(0.0, task_type="c", details={"success": False, "fair_accuracy": 0.5}),
-        result_of(0.4, task_type="r", details={"success": True, "fair_rmse_percent": 10.0}),
-        result_of(0.6, team="b", task_type="r", details={"success": True}),
+        result_of(0.2, task_type="c", details=details(success=True, decided=True, f1=0.8)),
+        result_of(0.0, task_type="c", details=details(success=False, decided=True, f1=0.5)),
+        result_of(0.4, task_type="r", details=details(success=True, rmse_percent=10.0, f1=None)),
+        result_of(None, task_type="r", details=details(rmse_percent=90.0)),
+        result_of(0.6, team="b", task_type="r", details=details(success=True)),
     ]
     summary = summarise(results)
     types = summary["a"]["task_types"]
     assert list(summary) == ["a", "b"]
     assert summary["a"]["outcome"] == pytest.approx(0.2)
-    assert summary["a"]["success"] == pytest.approx(2 / 3)
-    assert types["c"]["fair_accuracy"] == pytest.approx(0.65)
+    assert summary["a"]["details"] == {
+        "success": pytest.approx(2 / 3),
+        "f1": pytest.approx(0.65),
+        "rmse_percent": 10.0,
+    }
+    assert types["c"]["details"] == {"success": 0.5, "f1": pytest.approx(0.65)}
     assert types["c"]["outcome"] == pytest.approx(0.1)
-    assert types["r"]["fair_rmse_percent"] == 10.0
-    assert "fair_accuracy" not in types["r"]
+    assert types["r"]["details"] == {"success": 1.0, "rmse_percent": 10.0}
+
+
+def test_what_no_outcome_calls_comparable_is_not_averaged() -> None:
+    assert summarise([result_of(1.0, details={"value": 3.0})])["a"]["details"] == {}
 
 
 def test_nothing_decided_has_no_mean() -> None:
@@ -269,6 +291,16 @@ def test_a_table_of_the_teams_is_printed(folder: Path, mappa: Mappa, capsys: Cap
     assert rows[1] == columns.split()
     assert [row[:3] for row in rows[-2:]] == [["wrong", "2", "0.000"], ["scripted", "2", "1.000"]]
     assert shown.err == ""
+
+
+def test_no_name_or_number_of_the_table_is_cut_short(
+    folder: Path, mappa: Mappa, capsys: Capture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "30")
+    assert mappa("bench", folder, "--team", "wrong", "--tasks", 1, "--split", "test") == 0
+    shown = capsys.readouterr().out
+    assert "paid proponent_0  paid opponent_0  seconds" in shown
+    assert "…" not in shown
 
 
 def test_stdout_is_nothing_but_json(folder: Path, mappa: Mappa, capsys: Capture) -> None:

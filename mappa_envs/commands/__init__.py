@@ -90,7 +90,11 @@ def bench(
         str, typer.Option(metavar="TEAM,TEAM", help="Teams of the scenario's, or scripted.")
     ] = "scripted",
     tasks: Annotated[
-        str, typer.Option(metavar="all|N|ID,ID", help="N are the first N of each split.")
+        str,
+        typer.Option(
+            metavar="all|N|ID,ID",
+            help="N are the first N of each split: with both splits up to twice N.",
+        ),
     ] = "all",
     split: Annotated[str, typer.Option(help="train, test or both.")] = "both",
     seeds: Annotated[int, typer.Option(min=1, help="Episodes of a team on a task.")] = 1,

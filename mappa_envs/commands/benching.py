@@ -15,7 +15,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from rich.console import Console
 from rich.progress import Progress
 
-from mappa_envs.bench import FIGURES, Job, Result, choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, summarise
 from mappa_envs.bench_file import ResultsFile, version_of
 from mappa_envs.commands.playing import make_coached
 from mappa_envs.commands.screen import Screen
@@ -167,7 +167,8 @@ def _table(
     screen: Screen, heads: Sequence[str], rows: Sequence[tuple[Sequence[str], Mapping[str, Any]]]
 ) -> None:
     """Print rows with the columns in which any of them has something."""
-    cells = [dict(_cells(figures)) for _, figures in rows]
+    details = dict.fromkeys(name for _, figures in rows for name in figures["details"])
+    cells = [dict(_cells(figures, list(details))) for _, figures in rows]
     columns = [name for name in cells[0] if any(row[name] for row in cells)]
     screen.table(
         (*heads, *columns),
@@ -178,12 +179,16 @@ def _table(
     )
 
 
-def _cells(figures: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+def _cells(figures: Mapping[str, Any], details: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield all columns of a row, each with its text, which may be empty."""
     yield "episodes", str(figures["episodes"])
     yield "undecided", str(figures["undecided"] or "")
-    for name in ("outcome", *FIGURES):
-        yield name.removeprefix("fair_").replace("_percent", " %"), _number(figures.get(name))
+    yield "outcome", _number(figures["outcome"])
+    for name in details:
+        yield (
+            name.replace("_percent", " %").replace("_", " "),
+            _number(figures["details"].get(name)),
+        )
     for agent, paid in figures["paid"].items():
         yield f"paid {agent}", _number(paid)
     yield "seconds", _number(figures["seconds"])

@@ -12,12 +12,16 @@ from rich.text import Text
 from mappa_envs.records import printable
 from mappa_envs.types import Message
 
+_WIDEST = 1000
+"""Characters of a table's line at most."""
+
 
 class Screen:
     """The terminal; neither markup nor a control character in a text has an effect."""
 
     def __init__(self) -> None:
         self._console = Console(highlight=False)
+        self._wide = Console(highlight=False, width=_WIDEST)
 
     def say(self, text: str, style: str = "") -> None:
         """Print a text as it is; lines are not broken."""
@@ -31,8 +35,8 @@ class Screen:
             self._console.print(Panel(body, title=title, title_align="left"))
 
     def table(self, columns: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-        """Print a table."""
+        """Print a table; its lines are as long as they are."""
         table = Table(*columns, box=None, pad_edge=False)
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
-        self._console.print(table)
+        self._wide.print(table)

@@ -15,6 +15,7 @@ SUBMISSION: Final = "submission.csv"
 COMPARABLE: Final = (
     "success",
     "decided",
+    "coverage",
     "accuracy",
     "f1",
     "rmse_percent",
