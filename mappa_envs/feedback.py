@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 from mappa_envs.sandbox.protocol import Access, FileRecord
 from mappa_envs.types import ToolResult
 
@@ -19,7 +21,10 @@ def joined_output(results: tuple[ToolResult, ...]) -> str:
 
 
 def feedback(
-    results: tuple[ToolResult, ...], hands_off: bool, missing: tuple[str, ...]
+    results: tuple[ToolResult, ...],
+    hands_off: bool,
+    missing: tuple[str, ...],
+    folders: Collection[str] = (),
 ) -> str | None:
     """Return what an agent is told after its action; None where there is nothing to tell.
 
@@ -27,15 +32,24 @@ def feedback(
         results: What its programs gave.
         hands_off: Whether its work is handed on.
         missing: The artifacts that are due and not there.
+        folders: The folders of the workspace; one may have the name of an artifact.
     """
     said = []
     if results:
         said.append(f"Output of your program:\n{joined_output(results)}")
-    if missing and (hands_off or not results):
-        said.append(f"Not there: {', '.join(missing)}.")
+    if hands_off or not results:
+        said += _missing_lines(missing, folders)
     if results and hands_off:
         said.append(LAST_TURN)
     return "\n".join(said) or None
+
+
+def _missing_lines(missing: tuple[str, ...], folders: Collection[str]) -> Iterator[str]:
+    if absent := [name for name in missing if name not in folders]:
+        yield f"Not there: {', '.join(absent)}."
+    for name in missing:
+        if name in folders:
+            yield f"{name} is a folder; a file is due."
 
 
 def listed_files(files: tuple[FileRecord, ...], access: Access) -> str:

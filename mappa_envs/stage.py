@@ -109,7 +109,9 @@ class Stage:
             action=action,
             visible=parsed.visible,
             tool_results=results,
-            feedback=SANDBOX_DIED if sandbox_died else feedback(results, hands_off, missing),
+            feedback=SANDBOX_DIED
+            if sandbox_died
+            else feedback(results, hands_off, missing, self._sandbox.folders if missing else ()),
             handed_off=hands_off,
             files=files,
             missing=missing,

@@ -36,15 +36,16 @@ def _shown(result: ExecResult, limits: Limits) -> str:
         "wall_clock": f"[stopped: it ran longer than {limits.timeout_s:g} s]",
         "output": f"[stopped: it wrote more than {limits.total_output_bytes} bytes]",
         "memory": f"[stopped: it needed more than {limits.memory_bytes} bytes of memory]",
-        "files": f"[stopped: it left more than {limits.workspace_files} files or "
-        f"{limits.workspace_bytes} bytes; the files are as they were before]",
+        "files": f"[stopped: it left more than {limits.workspace_files} files, "
+        f"{limits.workspace_bytes} bytes, or {limits.file_bytes} bytes in one file; the files are "
+        "as they were before]",
     }
     if result.limit_hit is not None:
         parts.append(stopped[result.limit_hit])
     if result.files.restored:
         parts.append(f"[put back, for it is not yours to change: {_names(result.files.restored)}]")
-    if result.files.removed:
-        parts.append(f"[removed, for it is no plain file: {_names(result.files.removed)}]")
+    if gone := tuple(path for path in result.files.removed if path not in result.files.restored):
+        parts.append(f"[removed, for only plain files with one name may stay: {_names(gone)}]")
     return "\n".join(parts) if parts else "[nothing was printed]"
 
 

@@ -47,11 +47,12 @@ Verdict = Literal[
 ]
 """Where a submission has several faults, the first of the list is the verdict.
 
-`not_text`: not UTF-8, or NUL bytes. `extra_columns`: all that are due and more, e.g. an index;
-`wrong_columns`: one that is due is not there. `ragged_rows`: rows of other lengths than the header.
-`not_finite`: NaN, an infinity, or a number beyond floating point such as 1e309. `out_of_range`: a
-probability outside 0..1, a logarithm of nothing, or a number beyond 1e100. `late` and
-`grader_failed` say nothing about the submission.
+`not_a_file`: a folder; links, pipes and the like do not outlive the action that made them, so they
+are `no_submission`. `not_text`: not UTF-8, or NUL bytes. `extra_columns`: all that are due and
+more, e.g. an index; `wrong_columns`: one that is due is not there. `ragged_rows`: rows of other
+lengths than the header. `not_finite`: NaN, an infinity, or a number beyond floating point such as
+1e309. `out_of_range`: a probability outside 0..1, a logarithm of nothing, or a number beyond 1e100.
+`late` and `grader_failed` say nothing about the submission.
 """
 VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 

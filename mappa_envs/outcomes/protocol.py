@@ -16,6 +16,11 @@ class Workspace(Protocol):
         """The files, sorted by path."""
         ...
 
+    @property
+    def folders(self) -> frozenset[str]:
+        """The folders, by path."""
+        ...
+
     def read_file(self, name: str, max_bytes: int) -> bytes:
         """Return the content of a regular file.
 

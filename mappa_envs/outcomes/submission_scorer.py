@@ -64,6 +64,8 @@ class SubmissionScorer:
     def _grade(self, task: Task, workspace: Workspace) -> Grade:
         assert task.grading is not None
         sizes = {file.path: file.size for file in workspace.files}
+        if SUBMISSION in workspace.folders:
+            return grade_of(task.grading, Figures("not_a_file"))
         if SUBMISSION not in sizes:
             return grade_of(task.grading, Figures("no_submission"))
         if sizes[SUBMISSION] > self._grader.max_bytes:

@@ -9,6 +9,7 @@ from contextlib import contextmanager
 
 from mappa_envs.errors import SandboxError
 from mappa_envs.sandbox.protocol import TASK_AUTHOR, FileRecord, Sandbox, Snapshot
+from mappa_envs.sandbox.tree import above
 
 
 class LazySandbox:
@@ -36,6 +37,16 @@ class LazySandbox:
         if self._sandbox is not None:
             return self._sandbox.manifest()
         return self._content.files if self._content is not None else self._initial_records
+
+    @property
+    def folders(self) -> frozenset[str]:
+        """The folders of the workspace.
+
+        Raises:
+            SandboxError: the sandbox is dead.
+        """
+        content = self.snapshot()
+        return above(self._initial) if content is None else frozenset(content.folders)
 
     def read_file(self, name: str, max_bytes: int) -> bytes:
         """Return the content of a regular file of the workspace.

@@ -173,10 +173,6 @@ NO_FILES = {
     ),
     "a link to nothing": "os.symlink('nothing', 'submission.csv')",
     "a link to itself": "os.symlink('submission.csv', 'submission.csv')",
-    "a folder": "os.mkdir('submission.csv')",
-    "a folder with a good submission": (
-        f"os.mkdir('submission.csv'); open('submission.csv/submission.csv', 'w').write({GOOD!r})"
-    ),
     "a socket": "import socket; socket.socket(socket.AF_UNIX).bind('submission.csv')",
     "a good one in another folder": (
         f"os.mkdir('out'); open('out/submission.csv', 'w').write({GOOD!r})"
@@ -195,6 +191,70 @@ def test_what_is_no_file_of_that_name_is_no_submission(env: PipelineEnv, program
     assert good.verdict == "valid"  # nothing of it is left
 
 
+FOLDERS = {
+    "empty": "os.mkdir('submission.csv')",
+    "with a good submission": (
+        f"os.mkdir('submission.csv'); open('submission.csv/submission.csv', 'w').write({GOOD!r})"
+    ),
+    "with a link": "os.mkdir('submission.csv'); os.symlink('/etc/passwd', 'submission.csv/link')",
+}
+
+
+@pytest.mark.parametrize("program", FOLDERS.values(), ids=FOLDERS.keys())
+def test_a_folder_of_that_name_is_not_a_file(env: PipelineEnv, program: str) -> None:
+    outcome = delivered(env, f"import os; {program}")
+    assert (outcome.score, outcome.verdict) == (0.0, "not_a_file")
+    assert outcome.reason == "submission.csv: not_a_file"
+    assert env.turns[-1].missing == ("submission.csv",)
+    assert "\nsubmission.csv is a folder; a file is due.\n" in str(env.turns[-1].feedback)
+    assert delivered(env, WRITE_GOOD).verdict == "valid"
+
+
+def test_a_folder_that_was_there_before_anything_ran_is_found(env: PipelineEnv) -> None:
+    outcome = delivered(env, "", engineer="import os; os.mkdir('submission.csv')")
+    assert outcome.verdict == "not_a_file"
+    assert env.turns[-1].feedback == "submission.csv is a folder; a file is due."
+
+
+REMOVED = "[removed, for only plain files with one name may stay: submission.csv]"
+TOLD = {
+    "pipe": ("os.mkfifo('submission.csv')", [REMOVED]),
+    "link": ("os.symlink('notes', 'submission.csv')", [REMOVED]),
+    "own hard link": (
+        "open('mine', 'w').write('x'); os.link('mine', 'submission.csv')",
+        [REMOVED.replace("submission.csv", "mine, submission.csv")],
+    ),
+    "hard link of another's file": (
+        "os.link('notes', 'submission.csv')",
+        ["[put back, for it is not yours to change: notes]", REMOVED],
+    ),
+}
+
+
+@pytest.mark.parametrize(("program", "lines"), TOLD.values(), ids=TOLD.keys())
+def test_what_became_of_it_is_told_once_and_truly(
+    scorer: SubmissionScorer, program: str, lines: list[str]
+) -> None:
+    roles = {name: {**role, "files": {"write": []}} for name, role in TEAM["roles"].items()}
+    env = PipelineEnv(
+        Scenario.model_validate({**TEAM, "roles": roles}),
+        tasks=OneTask(TASK),
+        outcome=scorer,
+        sandbox=lambda: LocalSandbox("process", preload=()),  # which lets programs do all of it
+    )
+    outcome = delivered(env, f"import os; {program}", engineer="open('notes', 'w').write('abc')")
+    files = {file.path: file.author for file in env.turns[-1].files}
+    env._stage.clear()
+    assert outcome.verdict == "no_submission"
+    assert str(env.turns[-1].feedback).splitlines() == [
+        "Output of your program:",
+        *lines,
+        "Not there: submission.csv.",
+        "That was your last action; your work is handed on.",
+    ]
+    assert files == {"notes": "engineer_0"}
+
+
 SPARSE = {
     "truncated": "open('submission.csv', 'wb').truncate(10 << 30)",
     "written far out": (
@@ -209,6 +269,7 @@ def test_a_sparse_file_of_10_gb_does_not_come_to_be(env: PipelineEnv, program: s
     assert (outcome.score, outcome.verdict) == (0.0, "empty")
     assert not env.turns[-1].tool_results[0].ok
     assert env.turns[-1].files[0].size == 0
+    assert "File too large" in str(env.turns[-1].feedback)
 
 
 def test_a_file_that_a_forgotten_process_was_writing_gets_a_verdict(env: PipelineEnv) -> None:
@@ -248,6 +309,8 @@ open("submission.csv", "wb").write(pickle.dumps(Plant()))
 
 class Workspace:
     """A workspace with a submission of a size that reads as it is told to."""
+
+    folders: frozenset[str] = frozenset()
 
     def __init__(self, size: int, content: bytes | Exception) -> None:
         self.files = (FileRecord("submission.csv", size, "", "analyst_0", 3),)
