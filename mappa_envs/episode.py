@@ -122,6 +122,8 @@ class Episode:
             return self.task.prompt
         if field == "files":
             return listed_files(files, access)
+        if field == "max_turns":
+            return str(self.role.max_turns)
         role, _, kind = field.partition(".")
         turns = [turn for turn in self.turns if turn.role == role]
         if not turns or kind not in ("message", "output"):

@@ -113,5 +113,8 @@ class PromptFiles:
         except ScenarioError as error:
             self.problems.append(f"{self._place}: {key}: {error}")
             return ""
+        if not template:
+            self.problems.append(f"{path}: {key}: is empty; write what the role is to see")
+            return ""
         self.problems += [f"{path}: {key}: {line}" for line in problems(template)]
         return template

@@ -1,9 +1,9 @@
 """Prompt templates: Markdown in which `{{ field }}` stands for what the role may see.
 
 A template's fields *are* the declaration of what its role sees: `problem`, `files` (what is in the
-workspace, and who wrote it), and for each role that acted before `<role>.message` (its last action)
-and `<role>.output` (its last tool output). Values are put in once and never looked at again, so a
-value that contains braces stays as it is.
+workspace, and who wrote it), `max_turns` (the actions it may take on one visit), and for each role
+that acted before `<role>.message` (its last action) and `<role>.output` (its last tool output).
+Values are put in once and never looked at again, so a value that contains braces stays as it is.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ def template_fields(template: str) -> tuple[str, ...]:
 
 
 def visible_fields(visits: Sequence[str], visit: int) -> set[str]:
-    """Return the prompt fields of a visit: the problem, the files, and what earlier visits left.
+    """Return the prompt fields of a visit: those that all have, and what earlier visits left.
 
     Args:
         visits: The roles in the order in which they are visited.
         visit: A position in `visits`.
     """
-    return {"problem", "files"}.union(*map(role_fields, visits[:visit]))
+    return {"problem", "files", "max_turns"}.union(*map(role_fields, visits[:visit]))
 
 
 def role_fields(role: str) -> set[str]:

@@ -27,7 +27,7 @@ from pydantic.dataclasses import dataclass as checked_dataclass
 from mappa_envs.errors import ScenarioError, did_you_mean
 from mappa_envs.mistakes import table_mistakes
 from mappa_envs.prompt_files import PromptFiles, read_text
-from mappa_envs.sandbox.protocol import Access, Limits
+from mappa_envs.sandbox.protocol import Access, Limits, limit_problem
 from mappa_envs.team_files import scripts_of
 
 SCENARIO_FILE = "scenario.toml"
@@ -47,9 +47,11 @@ class CheckedLimits(Limits):
 
     @field_validator("*", mode="before")
     @classmethod
-    def _is_a_number(cls, value: object) -> object:
+    def _is_a_limit(cls, value: object, info: ValidationInfo) -> object:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise ValueError(f"is {value!r:.80}; it should be a valid number")
+        if problem := limit_problem(str(info.field_name), value):
+            raise ValueError(problem)
         return value
 
 

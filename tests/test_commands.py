@@ -122,7 +122,7 @@ def test_each_mistake_is_a_line_with_file_and_key(
             f"{file}: roles.proponent.again: {folder}/prompts/proponent-agian.md: {missing}",
             f"{file}: roles.opponent.again: {folder}/prompts/opponent-agian.md: {missing}",
             f"{folder}/prompts/opponent.md: roles.opponent.prompt: unknown field "
-            "{{ proposer.message }}; known here: files, problem, proponent.message, "
+            "{{ proposer.message }}; known here: files, max_turns, problem, proponent.message, "
             "proponent.output",
             f"{file}: roles.proponent.rubric.one_bx: unknown check; did you mean 'one_box'?",
         ]
@@ -343,6 +343,10 @@ BAD = {
         "--seat oponent_0=person: there is no seat 'oponent_0'; did you mean 'opponent_0'?",
     ),
     "nobody": ("play debate --seat opponent_0", "--seat is 'opponent_0'; write AGENT=person, "),
+    "a seat twice": (
+        "play debate --seat opponent_0=scripted --seat opponent_0=person",
+        "--seat opponent_0=person: opponent_0 has 'scripted' already; give one",
+    ),
     "unknown sitter": (
         "play debate --seat opponent_0=persn",
         "--seat opponent_0=persn: there is no file 'persn'; did you mean 'person'?",

@@ -11,6 +11,7 @@ from mappa_envs import Scenario, load_scenario, make_pipeline
 from mappa_envs.coach.rubric import RubricCoach
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
+from mappa_envs.episode import Episode
 from mappa_envs.errors import MappaEnvError, ScenarioError
 from mappa_envs.prompts import (
     render_template,
@@ -21,6 +22,7 @@ from mappa_envs.prompts import (
 from mappa_envs.sandbox import Limits
 from mappa_envs.scenario import scenario_folder
 from mappa_envs.testing import ScriptedCoach, play
+from mappa_envs.types import Task
 
 TOML = """
 name = "pair"
@@ -118,7 +120,7 @@ def test_a_scenario_cannot_be_changed(folder: Path) -> None:
 
 def test_a_visit_sees_the_problem_the_files_and_what_earlier_visits_left() -> None:
     visits = ("pro", "con", "pro")
-    everywhere = {"problem", "files"}
+    everywhere = {"problem", "files", "max_turns"}
     pro, con = {"pro.message", "pro.output"}, {"con.message", "con.output"}
     assert visible_fields(visits, 0) == everywhere
     assert visible_fields(visits, 1) == everywhere | pro
@@ -139,7 +141,8 @@ def test_later_visits_have_a_prompt_of_their_own(folder: Path) -> None:
     (folder / "again.md").write_text("{{ reader.code }}")
     assert refused(folder, {"order": visits, "roles": roles}).startswith(
         f"{folder / 'again.md'}: roles.writer.again: unknown field {{{{ reader.code }}}}; "
-        "known here: files, problem, reader.message, reader.output, writer.message, writer.output"
+        "known here: files, max_turns, problem, reader.message, reader.output, writer.message, "
+        "writer.output"
     )
 
 
@@ -241,11 +244,11 @@ def test_a_folder_plays(folder: Path) -> None:
         ),
         (
             {"roles": {"reader": {"script": ["{{ problem }}", "{{ reader.output }} {{ code }}"]}}},
-            "roles.reader.script.1: unknown field {{ code }}; known here: files, problem, "
-            "reader.message, reader.output, writer.message, writer.output",
+            "roles.reader.script.1: unknown field {{ code }}; known here: files, max_turns, "
+            "problem, reader.message, reader.output, writer.message, writer.output",
         ),
         ({"test_tasks": "x.json"}, "test_tasks: is set while tasks is 'generated'"),
-        ({"limits": {"timeout_s": -1.0}}, "limits: timeout_s is -1.0; a limit is a number above 0"),
+        ({"limits": {"timeout_s": -1.0}}, "limits.timeout_s: is -1.0; a limit is a number above 0"),
         ({"limits": {"timeout_s": "soon"}}, "limits.timeout_s: is 'soon'; it should be a"),
         ({"roles": {"extra": {}}}, "roles.extra.prompt: is missing; add it"),
         ({"task_seed": True}, "task_seed: is True; it should be a valid integer"),
@@ -274,6 +277,10 @@ taks = "a.json"
 order = ["writer", "reeder"]
 [limits]
 timeout = 3
+timeout_s = 0
+memory_bytes = 1
+processes = true
+output_bytes = 2.5
 [roles.writer]
 prompt = "writer.md"
 max_turns = 0
@@ -293,22 +300,27 @@ again = "reader.md"
             f"{file}: outcome: is 'luck'; it should be 'math_answer' or 'submission'",
             f"{file}: taks: unknown key; did you mean 'tasks'?",
             f"{file}: limits.timeout: unknown key; did you mean 'timeout_s'?",
+            f"{file}: limits.timeout_s: is 0; a limit is a number above 0",
+            f"{file}: limits.memory_bytes: is 1; no program can live with less than 64000000 "
+            "bytes, so give more",
+            f"{file}: limits.processes: is True; it should be a valid number",
+            f"{file}: limits.output_bytes: is 2.5; it must be a whole number below 2**62",
             f"{file}: roles.writer.max_turns: is 0; it should be greater than or equal to 1",
             f"{file}: roles.writer.files.reed: unknown key; did you mean 'read'?",
             f"{file}: order: there is no role 'reeder'; did you mean 'reader'?",
             f"{file}: order: role 'reader' never acts; visit it, or delete the role",
             f"{file}: roles.writer.script.0: unknown field {{{{ reader.output }}}}; "
-            "known here: files, problem",
+            "known here: files, max_turns, problem",
             f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ reader.message }}}}; "
-            "known here: files, problem",
+            "known here: files, max_turns, problem",
             f"{folder / 'writer.md'}: roles.writer.prompt: unknown field {{{{ answer }}}}; "
-            "known here: files, problem",
+            "known here: files, max_turns, problem",
             f"{file}: roles.reader.prompt: {folder / 'missing.md'}: cannot be read: "
             "No such file or directory",
         ]
     )
     first = caught.value.problems[0]
-    assert str(caught.value) == f"{first} (and 10 more; `mappa scenario check` lists them)"
+    assert str(caught.value) == f"{first} (and 14 more; `mappa scenario check` lists them)"
 
 
 @pytest.mark.parametrize("name", ["Reader", "reader_two", "reader2", "", "lesér"])
@@ -365,7 +377,7 @@ def test_an_unknown_prompt_field(folder: Path, field: str) -> None:
     (folder / "reader.md").write_text(f"{{{{ {field} }}}}", encoding="utf-8")
     assert refused(folder) == (
         f"{folder / 'reader.md'}: roles.reader.prompt: unknown field {{{{ {field} }}}}; "
-        "known here: files, problem, writer.message, writer.output"
+        "known here: files, max_turns, problem, writer.message, writer.output"
     )
 
 
@@ -373,7 +385,7 @@ def test_a_role_may_not_see_a_later_one(folder: Path) -> None:
     (folder / "writer.md").write_text("{{ reader.message }}", encoding="utf-8")
     assert refused(folder) == (
         f"{folder / 'writer.md'}: roles.writer.prompt: "
-        "unknown field {{ reader.message }}; known here: files, problem"
+        "unknown field {{ reader.message }}; known here: files, max_turns, problem"
     )
 
 
@@ -523,6 +535,34 @@ def test_what_make_builds(folder: Path) -> None:
 
 
 # --- prompts ----------------------------------------------------------------------------------
+
+
+def test_every_shipped_prompt_says_the_actions_that_a_role_has() -> None:
+    folder = scenario_folder("dsbench")
+    one = {name: {"max_turns": 1} for name in ("engineer", "modeler", "analyst")}
+    for table, count in (({}, "4"), ({"roles": one}, "1")):
+        scenario = load_scenario(folder, table)
+        prompt = Episode.begin(scenario, Task("a", "Predict.", ()), 0).messages["engineer_0"][-1]
+        assert f"The most actions you have: {count}. Your part:" in prompt["content"]
+    for path in folder.parent.glob("*/prompts/*.md"):
+        assert not re.search(r"\b(\d+|one|two|three|four|five) actions?\b", path.read_text()), path
+
+
+@pytest.mark.parametrize("text", ["", " \n\n", "\ufeff"])
+def test_an_empty_prompt_is_refused(folder: Path, text: str) -> None:
+    (folder / "reader.md").write_text(text, encoding="utf-8")
+    message = f"{folder / 'reader.md'}: roles.reader.prompt: is empty; write what the role is to"
+    assert refused(folder).startswith(message)
+    (folder / "reader.md").write_text("Read.", encoding="utf-8")
+    (folder / "again.md").write_text(text, encoding="utf-8")
+    again = {"order": ["writer", "reader", "writer"], "roles": {"writer": {"again": "again.md"}}}
+    assert refused(folder, again).startswith(f"{folder / 'again.md'}: roles.writer.again: is empty")
+
+
+def test_limits_hold_a_program_at_least() -> None:
+    assert Limits(memory_bytes=64_000_000).memory_bytes == 64_000_000
+    with pytest.raises(ValueError, match="memory_bytes is 63999999; no program can live with less"):
+        Limits(memory_bytes=63_999_999)
 
 
 def test_templates() -> None:

@@ -134,7 +134,8 @@ BAD = {
     ),
     "a field too early": (
         'base = "calm"\n[texts]\nproponent = ["{{ opponent.output }}"]',
-        "texts.proponent.0: unknown field {{ opponent.output }}; known here: files, problem",
+        "texts.proponent.0: unknown field {{ opponent.output }}; known here: files, max_turns, "
+        "problem",
     ),
 }
 

@@ -109,6 +109,7 @@ def seat_policies(
     if team not in known:
         raise CommandError(f"--team is {team!r}; {did_you_mean(team, known, 'it can be')}")
     seats = dict.fromkeys(env.possible_agents, policy(team))
+    taken: dict[str, str] = {}
     for choice in choices:
         agent, _, who = choice.partition("=")
         if not who:
@@ -116,6 +117,9 @@ def seat_policies(
         if agent not in seats:
             hint = did_you_mean(agent, seats, "seats")
             raise CommandError(f"--seat {choice}: there is no seat {agent!r}; {hint}")
+        if agent in taken:
+            raise CommandError(f"--seat {choice}: {agent} has {taken[agent]!r} already; give one")
+        taken[agent] = who
         seats[agent] = policy(who) if who in known else _text_file(choice, who, known)
     return seats
 

@@ -12,6 +12,8 @@ Level = Literal["docker", "namespace", "landlock", "process"]
 """How programs are held, strongest first; `SECURITY.md` says what each promises."""
 Limit = Literal["wall_clock", "cpu", "output", "memory", "files"]
 _LARGEST = 2**62
+_LEAST_MEMORY = 64_000_000
+"""Bytes: a bare interpreter takes some 20 million, and a little more is needed to do anything."""
 TASK_AUTHOR = "task"
 """The author of files that the task laid into the workspace."""
 
@@ -23,7 +25,11 @@ class Limits:
     timeout_s: float = 10.0
     """Wall-clock deadline of one execution."""
     memory_bytes: int = 1 << 30
-    """Address space of each process; where a cgroup can be had, also the memory of them all."""
+    """Address space of each process; where a cgroup can be had, also the memory of them all.
+
+    It is 64 million at least. Programs begin with what their sandbox has imported for them: some
+    400 million with the modules that it imports by itself.
+    """
     output_bytes: int = 20_000
     """Bytes kept of each stream, head and tail; what lies between is cut with a mark."""
     total_output_bytes: int = 10_000_000
@@ -39,13 +45,26 @@ class Limits:
 
     def __post_init__(self) -> None:
         for limit in fields(self):
-            value = getattr(self, limit.name)
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise ValueError(f"{limit.name} is {value!r:.80}; a limit is a number above 0")
-            if not 0 < value < math.inf:
-                raise ValueError(f"{limit.name} is {value}; a limit is a number above 0")
-            if limit.name != "timeout_s" and not (isinstance(value, int) and value < _LARGEST):
-                raise ValueError(f"{limit.name} is {value}; it must be a whole number below 2**62")
+            if problem := limit_problem(limit.name, getattr(self, limit.name)):
+                raise ValueError(f"{limit.name} {problem}")
+
+
+def limit_problem(name: str, value: object) -> str | None:
+    """Return what is wrong with one of the `Limits`, e.g. `"is -1; ..."`; None if it is fine.
+
+    Args:
+        name: The limit's.
+        value: What it is to be.
+    """
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return f"is {value!r:.80}; a limit is a number above 0"
+    if not 0 < value < math.inf:
+        return f"is {value}; a limit is a number above 0"
+    if name != "timeout_s" and not (isinstance(value, int) and value < _LARGEST):
+        return f"is {value}; it must be a whole number below 2**62"
+    if name == "memory_bytes" and value < _LEAST_MEMORY:
+        return f"is {value}; no program can live with less than {_LEAST_MEMORY} bytes, so give more"
+    return None
 
 
 @dataclass(frozen=True, slots=True)
