@@ -114,7 +114,7 @@ class PromptFiles:
             self.problems.append(f"{self._place}: {key}: {error}")
             return ""
         if not template:
-            self.problems.append(f"{path}: {key}: is empty; write what the role is to see")
+            self.problems.append(f"{path}: {key}: is empty; write what it is to say")
             return ""
         self.problems += [f"{path}: {key}: {line}" for line in problems(template)]
         return template
