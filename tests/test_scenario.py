@@ -459,7 +459,7 @@ def test_a_role_without_a_rubric(folder: Path) -> None:
         ({"coach": {"kind": "oracle"}}, "coach.kind is 'oracle'; known: rubric"),
         ({"coach": {"kind": ["rubric"]}}, r"coach.kind is \['rubric'\]; known: rubric"),
         ({"coach": {"kin": "rubric"}}, "coach: unknown key 'kin'; did you mean 'kind'?"),
-        ({"coach": {"x": 1}}, "coach: unknown key 'x'; known keys: credit, deferred, kind, "),
+        ({"coach": {"x": 1}}, "coach: unknown key 'x'; known keys: credit, deferred, hindsight, "),
         ({"coach": {"credit": "all"}}, "coach.credit is 'all'; it must be 'every_action' or"),
         (
             {"coach": {"process_weight": "1"}},
@@ -551,7 +551,7 @@ def test_every_shipped_prompt_says_the_actions_that_a_role_has() -> None:
 @pytest.mark.parametrize("text", ["", " \n\n", "\ufeff"])
 def test_an_empty_prompt_is_refused(folder: Path, text: str) -> None:
     (folder / "reader.md").write_text(text, encoding="utf-8")
-    message = f"{folder / 'reader.md'}: roles.reader.prompt: is empty; write what the role is to"
+    message = f"{folder / 'reader.md'}: roles.reader.prompt: is empty; write what it is to say"
     assert refused(folder).startswith(message)
     (folder / "reader.md").write_text("Read.", encoding="utf-8")
     (folder / "again.md").write_text(text, encoding="utf-8")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from team import scenario
@@ -40,7 +40,7 @@ SPENT = Spent(1, 900, 30, 0.001)
 
 class FakeEndpoint:
     settings = Settings(model="small", max_tokens=500, budget_usd=2.0)
-    usd_per_million = {"input": 0.3, "output": 2.5}
+    usd_per_million: ClassVar = {"input": 0.3, "output": 2.5}
 
     def __init__(self, said: Verdict | CoachError) -> None:
         self.said = said
@@ -84,9 +84,7 @@ def test_the_coach_is_named_after_its_model() -> None:
 def test_a_failure_is_passed_on(awaited: bool) -> None:
     asked = coach(CoachError("busy", failure="rate_limited", spent=SPENT))
     with pytest.raises(CoachError, match="busy") as caught:
-        if awaited:
-            asyncio.run(asked.aassess(TURN, CONTEXT))
-        asked.assess(TURN, CONTEXT)
+        asyncio.run(asked.aassess(TURN, CONTEXT)) if awaited else asked.assess(TURN, CONTEXT)
     assert (caught.value.failure, caught.value.spent) == ("rate_limited", SPENT)
 
 
@@ -161,7 +159,7 @@ def test_environments_of_one_table_share_an_endpoint() -> None:
         ({"kind": "lm"}, "coach.kind is 'lm'; known: rubric, llm, replay"),
         ({"kind": "llm"}, "coach.model: is missing; add it"),
         ({**LOCAL, "modell": "x"}, "coach: unknown key 'modell'; did you mean 'model'"),
-        ({**LOCAL, "api_key": "secret"}, "coach: unknown key 'api_key'; did you mean 'api_key_env'"),
+        ({**LOCAL, "api_key": "secret"}, "coach: unknown key 'api_key'; did you mean 'api_key_e"),
         ({**LOCAL, "temperature": -1}, "coach.temperature: is -1; it should be greater than or e"),
         ({**LOCAL, "concurrency": 0}, "coach.concurrency: is 0; it should be greater than or equ"),
         ({**LOCAL, "over_budget": "stop"}, "coach.over_budget: is 'stop'; it should be 'unscored'"),
