@@ -45,6 +45,14 @@ def grader() -> Iterator[TableGrader]:
     grader.close()
 
 
+@pytest.fixture(scope="module")
+def hasty() -> Iterator[TableGrader]:
+    """A grader with a short deadline."""
+    grader = TableGrader(deadline_s=0.5)
+    yield grader
+    grader.close()
+
+
 def forks(pid: int) -> list[int]:
     return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
@@ -270,25 +278,21 @@ def test_a_truth_that_cannot_be_used_is_the_graders_failure(grader) -> None:
 # The process
 
 
-def test_a_submission_that_takes_too_long_is_late_and_the_next_one_is_graded() -> None:
-    grader = TableGrader(deadline_s=0.5)
-    grade = grader.grade(RISKS, SLOW)
+def test_a_submission_that_takes_too_long_is_late_and_the_next_one_is_graded(hasty) -> None:
+    grade = hasty.grade(RISKS, SLOW)
     assert (grade.verdict, grade.decided, grade.score) == ("late", False, 0.0)
-    parent = grader.pid
-    assert grader.grade(RISKS, b"").verdict == "empty"
-    assert grader.pid == parent
+    parent = hasty.pid
+    assert hasty.grade(RISKS, b"").verdict == "empty"
+    assert hasty.pid == parent
     wait_for_no_fork(parent)
-    grader.close()
 
 
-def test_a_grading_process_ends_at_its_deadline_also_while_it_waits() -> None:
-    grader = TableGrader(deadline_s=0.5)
-    _, connection = grader._connect()
+def test_a_grading_process_ends_at_its_deadline_also_while_it_waits(hasty) -> None:
+    _, connection = hasty._connect()
     with connection:
         connection.settimeout(DEADLINE_S)  # no request is sent
         assert connection.recv(1) == table_grader.ACCEPTED
         assert connection.recv(1) == b""
-    grader.close()
 
 
 def test_a_submission_that_takes_too_much_memory_is_too_large() -> None:
@@ -312,8 +316,7 @@ def test_a_grading_process_that_is_killed_fails_its_submission_only(grader) -> N
     assert grader.grade(RISKS, b"id,y\na,1\nb,0\nc,1\nd,0\n").success
 
 
-def test_when_all_processes_are_killed_the_next_call_starts_others() -> None:
-    grader = TableGrader(DEADLINE_S)
+def test_when_all_processes_are_killed_the_next_call_starts_others(grader) -> None:
     grades: list[Grade] = []
     thread = threading.Thread(target=lambda: grades.append(grader.grade(RISKS, SLOW)))
     thread.start()
@@ -324,25 +327,23 @@ def test_when_all_processes_are_killed_the_next_call_starts_others() -> None:
     assert [grade.verdict for grade in grades] == ["grader_failed"]
     assert grader.grade(RISKS, b"id,y\na,1\nb,0\nc,1\nd,0\n").success
     assert grader.pid != killed
-    grader.close()
 
 
 def test_a_process_that_was_killed_between_two_submissions_is_replaced(grader) -> None:
     good = b"id,y\na,1\nb,0\nc,1\nd,0\n"
-    for _ in range(3):
-        assert grader.grade(RISKS, good).success
-        os.kill(grader.pid, signal.SIGKILL)
+    assert grader.grade(RISKS, good).success
+    os.kill(grader.pid, signal.SIGKILL)
+    assert grader.grade(RISKS, good).success
 
 
-def test_a_stopped_process_is_late_and_replaced(monkeypatch) -> None:
-    monkeypatch.setattr(table_grader, "_GRACE_S", 0.2)
-    grader = TableGrader(deadline_s=0.3)
+def test_a_stopped_process_is_late_and_replaced(grader, monkeypatch) -> None:
     assert grader.grade(RISKS, b"").verdict == "empty"
     os.kill(grader.pid, signal.SIGSTOP)
-    assert grader.grade(RISKS, b"").verdict == "late"
-    grader.deadline_s = DEADLINE_S
+    with monkeypatch.context() as patch:
+        patch.setattr(table_grader, "_GRACE_S", 0.2)
+        patch.setattr(grader, "deadline_s", 0.3)
+        assert grader.grade(RISKS, b"").verdict == "late"
     assert grader.grade(RISKS, b"").verdict == "empty"
-    grader.close()
 
 
 def test_many_threads_share_one_grader(grader) -> None:
@@ -369,10 +370,7 @@ def test_no_submission_influences_the_next(grader) -> None:
         assert grader.grade(RISKS, good) == first
 
 
-def test_closing_ends_the_processes_and_a_later_call_starts_another() -> None:
-    grader = TableGrader(DEADLINE_S)
-    grader.close()
-    assert grader.pid is None
+def test_closing_ends_the_processes_and_a_later_call_starts_another(grader) -> None:
     grader.grade(RISKS, b"")
     ended = grader.pid
     grader.close()
@@ -381,7 +379,12 @@ def test_closing_ends_the_processes_and_a_later_call_starts_another() -> None:
     with pytest.raises(ProcessLookupError):
         os.kill(ended, 0)
     assert grader.grade(RISKS, b"").verdict == "empty"
+
+
+def test_closing_what_was_never_started_starts_nothing() -> None:
+    grader = TableGrader(DEADLINE_S)
     grader.close()
+    assert grader.pid is None
 
 
 def test_a_process_that_cannot_start_is_an_error_with_the_fix(monkeypatch) -> None:
