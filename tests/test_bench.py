@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -328,6 +329,7 @@ def test_a_stopped_bench_goes_on_to_what_an_unstopped_one_comes_to(
     )
     while not stopped.exists() or not stopped.read_bytes():
         assert playing.poll() is None
+        time.sleep(0.002)
     playing.send_signal(signal.SIGINT)
     out, errors = playing.communicate(timeout=60)
     done = len(lines_of(stopped))
