@@ -154,6 +154,7 @@ def test_a_crash_before_the_first_checkpoint_and_a_resume_change_nothing(
     assert_same_run(path, finished_run)
 
 
+@pytest.mark.slow  # a process that imports all; the crashes above are as sudden
 def test_a_killed_process_and_a_resume_change_nothing(
     recipe_file: Path, tmp_path: Path, finished_run: Path
 ) -> None:
@@ -311,10 +312,18 @@ print(model.dtype, done[0, ids["input_ids"].shape[1]:].tolist())
 """
 
 
-def test_plain_transformers_loads_an_agent_and_generates(finished_run: Path) -> None:
+def test_an_agent_names_a_model_of_plain_transformers(finished_run: Path) -> None:
     folder = latest_checkpoint(finished_run)[0] / "coder_0"
+    config = json.loads((folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLM"]
+    assert "auto_map" not in config
     assert "mappa" not in (folder / "config.json").read_text()
     assert "mappa" not in (folder / "generation_config.json").read_text()
+
+
+@pytest.mark.slow
+def test_plain_transformers_loads_an_agent_and_generates(finished_run: Path) -> None:
+    folder = latest_checkpoint(finished_run)[0] / "coder_0"
     done = subprocess.run(
         [sys.executable, "-c", PLAIN, str(folder)],
         capture_output=True,

@@ -135,6 +135,7 @@ def test_wrong_input_is_one_line_and_changes_nothing(
     assert files_below(workplace) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_one_line_in_a_process_of_its_own(
     finished_run: Path, tmp_path: Path
 ) -> None:
