@@ -38,7 +38,7 @@ def verdict(team: str, culprit: str, *scores: tuple[str, float]) -> Any:
     return replace(CLEAN, team=team, culprit=culprit, scores=scores)
 
 
-@pytest.mark.parametrize("task", ["iris", "diabetes"])
+@pytest.mark.parametrize("task", ["iris", pytest.param("diabetes", marks=pytest.mark.slow)])
 def test_blame_falls_on_the_culprit(task: str) -> None:
     verdicts = {v.team: v for v in blame.play_task(task, 0, ["oracle", *FAULTS], "v")}
     assert verdicts.keys() == {"oracle", *FAULTS}

