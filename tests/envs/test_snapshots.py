@@ -50,7 +50,13 @@ KINDS: dict[str, Callable[[], Env]] = {
 }
 
 
-@pytest.fixture(params=KINDS)
+ALIKE = ("coached", "order enforced inside")
+"""Kinds whose wrappers are in others too; the slow tier has them."""
+
+
+@pytest.fixture(
+    params=[pytest.param(kind, marks=pytest.mark.slow if kind in ALIKE else ()) for kind in KINDS]
+)
 def make(request: pytest.FixtureRequest) -> Callable[[], Env]:
     return KINDS[request.param]
 

@@ -53,7 +53,7 @@ def check_all_gone(marker: str, temp: Path, name: str) -> None:
     assert mounts() == []
 
 
-@pytest.mark.parametrize("count", [20, pytest.param(300, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("count", [10, pytest.param(300, marks=pytest.mark.slow)])
 def test_episodes_that_go_wrong(level: LocalLevel, marker: str, temp: Path, count: int) -> None:
     with caller(marker, "mixed", level, str(count)) as process:
         output, errors = process.communicate()
@@ -64,7 +64,14 @@ def test_episodes_that_go_wrong(level: LocalLevel, marker: str, temp: Path, coun
     check_all_gone(marker, temp, name)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [
+        signal.SIGINT,
+        pytest.param(signal.SIGTERM, marks=pytest.mark.slow),  # as sudden as SIGKILL
+        signal.SIGKILL,
+    ],
+)
 def test_a_caller_that_is_killed(
     level: LocalLevel, marker: str, temp: Path, number: signal.Signals
 ) -> None:
