@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
 from mappa_trainer.runlog import Record
 from mappa_trainer.statistics import Interval, bootstrap
 
+SOLVED = 1.0
+"""The outcome from which a task counts as solved: full marks, so no half-right answer is one."""
 Measure = Callable[[Record], float | None]
 """A number of one episode record, or None where the episode says nothing about it."""
 
@@ -67,12 +69,22 @@ def outcome(record: Record) -> float | None:
     return None if record["outcome"] is None else float(record["outcome"]["score"])
 
 
-def coach_score(agent: str) -> Measure:
-    """Return the mean coach score of an agent's actions, 0 to 10; unscored ones left out."""
+def is_solved(verdict: Mapping[str, Any]) -> bool:
+    """Whether an outcome, e.g. `{"score": 1.0}`, is that of a solved task."""
+    return bool(verdict["score"] >= SOLVED)
+
+
+def coach_score(agent: str, kind: str = "score") -> Measure:
+    """Return the mean coach score of an agent's actions, 0 to 10; unscored ones left out.
+
+    Args:
+        agent: Whose actions.
+        kind: `"score"`, what the coach said at once, or `"hindsight_score"`.
+    """
 
     def value(record: Record) -> float | None:
         entries = [action["ledger"] for action in _actions(record, agent)]
-        scores = [entry.get("score") for entry in entries if entry]
+        scores = [entry.get(kind) for entry in entries if entry]
         return _mean([score for score in scores if score is not None])
 
     return value
@@ -116,7 +128,7 @@ def report(records: Sequence[Record], agents: Sequence[str]) -> list[Measurement
         if all(name in of_type for of_type in of_types):
             found.append(measure(records, f"outcome/{name}", detail(name)))
     for agent in agents:
-        found.append(measure(records, f"{agent}/score", coach_score(agent)))
+        found += _scores(records, agent)
         found.append(measure(records, f"{agent}/tokens", tokens(agent)))
         found.append(measure(records, f"{agent}/tool_calls", tool_calls(agent)))
     for kind, own in by_type.items():
@@ -131,7 +143,15 @@ def _report_type(
     for name in _comparable(records):
         yield measure(records, f"{kind}/outcome/{name}", detail(name))
     for agent in agents:
-        yield measure(records, f"{kind}/{agent}/score", coach_score(agent))
+        for measured in _scores(records, agent):
+            yield replace(measured, name=f"{kind}/{measured.name}")
+
+
+def _scores(records: Sequence[Record], agent: str) -> list[Measurement]:
+    """Measure an agent's scores; those in hindsight where the coach looked back."""
+    first = measure(records, f"{agent}/score", coach_score(agent))
+    second = measure(records, f"{agent}/hindsight_score", coach_score(agent, "hindsight_score"))
+    return [first, second] if second.per_problem else [first]
 
 
 def _by_type(records: Sequence[Record]) -> dict[str, list[Record]]:
