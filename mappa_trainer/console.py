@@ -12,9 +12,18 @@ from rich.live import Live
 from rich.spinner import Spinner
 from rich.table import Table
 
+from mappa_trainer.coaching import (
+    coach_line,
+    cost,
+    cost_of,
+    in_words,
+    run_cost_lines,
+    unscored,
+    unscored_of,
+)
 from mappa_trainer.evaluate import Measurement, change, report
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.runlog import RunDirectory
+from mappa_trainer.runlog import Record, RunDirectory
 from mappa_trainer.statistics import Interval, bootstrap
 from mappa_trainer.update import Metrics
 
@@ -73,32 +82,51 @@ class Console:
         )
         took = metrics["seconds/collect"] + metrics["seconds/update"]
         outcome = metrics.get("outcome", float("nan"))
-        self.say(
-            f"iteration {iteration + 1:>3}/{self._total}  coach score: {scores}  "
-            f"outcome {outcome:.2f}  ({took:.0f} s)"
-        )
+        said = [
+            f"iteration {iteration + 1:>3}/{self._total}",
+            f"coach score: {scores}",
+            f"outcome {outcome:.2f}",
+            in_words(unscored_of(metrics)),
+            coach_line(cost_of(metrics)),
+            f"({took:.0f} s)",
+        ]
+        self.say("  ".join(filter(None, said)))
 
     def evaluation(
         self, run: RunDirectory, iteration: int, modes: Sequence[str], agents: Sequence[str]
     ) -> None:
         """Print the evaluation after `iteration`, beside the one before training."""
+        played: list[Record] = []
         for mode in modes:
             before = report(run.episodes(f"eval-0000-{mode}"), agents)
+            now = run.episodes(f"eval-{iteration:04d}-{mode}")
             title = f"held-out problems, {mode}, "
             if iteration == 0:
                 table = measurement_table(title + "before training", before)
             else:
-                after = report(run.episodes(f"eval-{iteration:04d}-{mode}"), agents)
-                table = comparison_table(f"{title}after {iteration} iterations", before, after)
+                title += f"after {iteration} iterations"
+                table = comparison_table(title, before, report(now, agents))
             self._console.print(table)
+            if missing := in_words(unscored(now).failures):
+                self.say(missing)
+            played += now
+        if line := coach_line(cost(played)):
+            self.say(line)
 
-    def finished(self, path: Path) -> None:
-        """Say where everything is and how to look at it."""
+    def finished(self, run: RunDirectory) -> None:
+        """Say what the coach cost in all, where everything is, and how to look at it."""
+        self._total_cost(run)
+        path = run.path
         self.say(f"done. The run is in {path}; look into it with: mappa show {path} --episode 0")
 
-    def stopped(self, path: Path, done: int) -> None:
-        """Say how to go on."""
-        self.say(f"stopped after {done} iterations; go on with: mappa train --resume {path}")
+    def stopped(self, run: RunDirectory, done: int) -> None:
+        """Say what the coach cost so far, and how to go on."""
+        self._total_cost(run)
+        self.say(f"stopped after {done} iterations; go on with: mappa train --resume {run.path}")
+
+    def _total_cost(self, run: RunDirectory) -> None:
+        for line in run_cost_lines(run.costs()):
+            self.say(line)
 
     def close(self) -> None:
         """End the live display."""

@@ -6,6 +6,7 @@
     ├── RunDirectoryError (OSError)     a run directory cannot be written or read
     ├── CheckpointError (OSError)       a checkpoint is missing, incomplete or does not fit
     └── TrainingError (RuntimeError)    a run cannot go on: what it would train on is wrong
+        └── UnjudgedError               the coach left too much unscored, or its budget is spent
 
 Messages say what was wrong, where, the value, and the fix.
 """
@@ -37,3 +38,10 @@ class CheckpointError(MappaTrainerError, OSError):
 
 class TrainingError(MappaTrainerError, RuntimeError):
     """A run cannot go on, for instance because a whole iteration gave nothing to train on."""
+
+
+class UnjudgedError(TrainingError):
+    """Too many actions have no score, or the budget of the coach is spent.
+
+    Raised before anything is trained on them; the run can be resumed.
+    """

@@ -11,9 +11,10 @@ from typing import Literal
 import rich
 
 from mappa_trainer.checkpoint import latest_checkpoint
+from mappa_trainer.coaching import coach_line, cost, cost_rows, in_words, unscored
 from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import measurement_table
-from mappa_trainer.evaluate import problem_key, report
+from mappa_trainer.evaluate import SOLVED, is_solved, problem_key, report
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.statistics import pass_at_k
 from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids
@@ -55,12 +56,14 @@ def evaluate_run(
     name = f"{split}-after-{iteration:04d}-{mode}-{count}x{samples}"
     run.write_episodes(name, episodes)
     records = [episode_record(episode) for episode in episodes]
+    run.add_costs(cost_rows(name, records))
     title = f"{checkpoint.name} on {count} {split} problems, {samples} samples of each"
     rich.print(measurement_table(title, report(records, agents)))
     for k, value in _pass_rates(records, samples).items():
-        rich.print(f"pass@{k}  {value:.3f}")
-    stored = f"episodes: {run.path / 'episodes' / name}.jsonl"
-    rich.get_console().print(stored, highlight=False, markup=False, soft_wrap=True)
+        rich.print(f"pass@{k}  {value:.3f}  (solved: an outcome of {SOLVED:g})")
+    coach = (in_words(unscored(records).failures), coach_line(cost(records)))
+    for line in (*filter(None, coach), f"episodes: {run.path / 'episodes' / name}.jsonl"):
+        rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)
 
 
 def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
@@ -68,7 +71,7 @@ def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
     solved: dict[str, list[bool]] = defaultdict(list)
     for record in records:
         if record["outcome"] is not None:
-            solved[problem_key(record)].append(record["outcome"]["score"] == 1.0)
+            solved[problem_key(record)].append(is_solved(record["outcome"]))
     whole = [tries for tries in solved.values() if len(tries) >= samples]
     if not whole:
         return {}

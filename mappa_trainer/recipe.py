@@ -94,6 +94,9 @@ class TrainTable(BaseModel):
     max_logprob_gap: float = Field(default=0.5, gt=0)
     """The run stops when the engine's and the learner's log-probabilities of the same tokens
     differ by more than this on average: then one of them has the wrong weights."""
+    max_unscored: float = Field(default=0.5, ge=0, le=1)
+    """The run stops before it trains on an iteration when a larger share of the iteration's
+    actions is unscored: what is left says too little of the team."""
     save_every: int = Field(default=1, ge=1)
     keep_checkpoints: int = Field(default=1, ge=1)
 
@@ -126,6 +129,12 @@ class Recipe(BaseModel):
     algorithm: AlgorithmTable = AlgorithmTable()
     train: TrainTable
     eval: EvalTable = EvalTable()
+
+    @property
+    def eval_modes(self) -> dict[str, float]:
+        """How each evaluation is played, with the temperature: `sampled`, and `greedy` if asked."""
+        modes = {"sampled": self.sampling.temperature}
+        return {**modes, "greedy": 0.0} if self.eval.greedy else modes
 
 
 def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:

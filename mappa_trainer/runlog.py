@@ -3,6 +3,7 @@
     config.json            the effective recipe
     tasks.json             the ids of the training and the test tasks, where there is a fixed set
     metrics.jsonl          one row of numbers for each iteration
+    costs.jsonl            what judging cost, one row for each agent of each phase that was played
     episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
     tensorboard/           the same numbers as events
     checkpoints/           see `mappa_trainer.checkpoint`
@@ -125,6 +126,16 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, oldest first."""
         path = self.path / "metrics.jsonl"
+        return [row for _, row in _read_rows(path)] if path.is_file() else []
+
+    def add_costs(self, rows: Sequence[Record]) -> None:
+        """Add rows to costs.jsonl, from which nothing is ever dropped: what is spent is spent."""
+        if rows:
+            _write_atomically(self.path / "costs.jsonl", [*self.costs(), *rows])
+
+    def costs(self) -> list[dict[str, Any]]:
+        """Return the rows of costs.jsonl, oldest first; a phase played anew is there twice."""
+        path = self.path / "costs.jsonl"
         return [row for _, row in _read_rows(path)] if path.is_file() else []
 
     def write_episodes(self, name: str, episodes: Iterable[Episode]) -> None:

@@ -11,7 +11,9 @@ from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.text import Text
 
+from mappa_trainer.coaching import coach_line, cost, run_cost_lines
 from mappa_trainer.errors import RunDirectoryError
+from mappa_trainer.evaluate import is_solved
 from mappa_trainer.runlog import Record, RunDirectory
 
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
@@ -38,6 +40,7 @@ def show_episode(path: Path, number: int, source: str | None) -> None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged: {error}"
         raise RunDirectoryError(f"{place}: the row {what}; mend it or show another") from None
+    shown += [_plain(line) for line in run_cost_lines(run.costs())]
     rich.print(Group(*shown))
 
 
@@ -64,10 +67,12 @@ def _render(name: str, record: Record) -> Iterator[RenderableType]:
     if outcome is None:
         yield _plain(f"no outcome: {record['end_reasons']}", "red")
     else:
-        style = "green" if outcome["score"] == 1.0 else "red"
+        style = "green" if is_solved(outcome) else "red"
         yield _plain(f"outcome {outcome['score']:g}: {outcome['reason']}", style)
         if accepted := outcome.get("accepted"):
             yield _plain(f"accepted answer: {' or '.join(accepted)}")
+    if line := coach_line(cost([record])):
+        yield _plain(f"this episode: {line}")
 
 
 def _plain(text: str, style: str = "") -> Text:
@@ -91,5 +96,31 @@ def _verdict(action: dict[str, Any]) -> str:
     entry = action["ledger"]
     if entry is None or "score" not in entry:
         return f"reward {action['reward']}"
-    score = "unscored" if entry["score"] is None else f"score {entry['score']:.2f} of 10"
-    return f"{score}, reward {entry['reward']:.4f} ({entry['coach']})\n{entry['rationale']}"
+    lines = [
+        f"{_first_look(entry)}, reward {entry['reward']:.4f} ({entry['coach']})",
+        entry["rationale"],
+        *_second_look(entry),
+    ]
+    return "\n".join(lines)
+
+
+def _first_look(entry: dict[str, Any]) -> str:
+    paying = entry.get("paid_by", "first") == "first"
+    return _score(entry["score"], entry.get("failure") if paying else None)
+
+
+def _second_look(entry: dict[str, Any]) -> Iterator[str]:
+    """Yield what the coach said in hindsight; nothing where it did not look back."""
+    score, why = entry.get("hindsight_score"), entry.get("hindsight_rationale")
+    if score is None and not why:
+        return
+    paying = entry["paid_by"] == "hindsight"
+    said = _score(score, entry.get("failure") if paying else None)
+    yield f"in hindsight: {said}{', which pays' if paying else ''}"
+    yield str(why)
+
+
+def _score(score: float | None, failure: str | None) -> str:
+    if score is not None:
+        return f"score {score:.2f} of 10"
+    return f"unscored: {failure}" if failure else "unscored"

@@ -14,6 +14,7 @@ from pettingzoo.env_registry.exceptions import PettingZooRegistryError  # type: 
 from pettingzoo.env_registry.registration import aec_registry  # type: ignore[import-untyped]
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mappa_trainer import advantages, losses
 from mappa_trainer.checkpoint import load_state
 from mappa_trainer.collect import Env
 from mappa_trainer.engines.hf import HFEngine, LMPolicy
@@ -58,6 +59,28 @@ def make_env(recipe: Recipe) -> Env:
         ) from error
     except TypeError as error:
         raise RecipeError(f"env.id {table.id!r} does not take these tables: {error}") from None
+
+
+def check_recipe(recipe: Recipe, env: Env) -> None:
+    """Check what of a recipe can be checked once an environment is there, before a run.
+
+    Raises:
+        RecipeError: an algorithm is unknown, a key names an agent that is not there, or the
+            episodes of an iteration are no whole number of batches of tasks.
+    """
+    advantages.find(recipe.algorithm.advantage)
+    losses.find(recipe.algorithm.loss)
+    if unknown := set(recipe.sampling.max_new_tokens_of) - set(env.possible_agents):
+        raise RecipeError(
+            f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
+            f"{', '.join(env.possible_agents)}"
+        )
+    batch = env.metadata.get("task_batch", 1)
+    if recipe.train.episodes % batch:
+        raise RecipeError(
+            f"train.episodes is {recipe.train.episodes}, and the tasks are dealt out in batches of "
+            f"{batch}; give a multiple of it, or change the size of the batches in [scenario]"
+        )
 
 
 def task_ids(env: Env) -> TaskIds:

@@ -15,16 +15,30 @@ from statistics import fmean
 
 from torch.utils.tensorboard import SummaryWriter
 
-from mappa_trainer import advantages, losses
 from mappa_trainer.checkpoint import latest_checkpoint, save_checkpoint
-from mappa_trainer.collect import Env, collect, plays
+from mappa_trainer.coaching import (
+    check_budget,
+    check_share,
+    cost_metrics,
+    cost_rows,
+    unscored,
+    unscored_metrics,
+)
+from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import Console
-from mappa_trainer.errors import RecipeError, TrainingError
+from mappa_trainer.errors import TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.runlog import RunDirectory, episode_record
+from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
-from mappa_trainer.team import Team, build_team, make_env, sampling_of, task_ids
+from mappa_trainer.team import (
+    Team,
+    build_team,
+    check_recipe,
+    make_env,
+    sampling_of,
+    task_ids,
+)
 from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, update_agent
 
@@ -79,6 +93,8 @@ def train(session: Session, first: int) -> bool:
     that is still collecting is given up, and a checkpoint is written.
 
     Raises:
+        UnjudgedError: the coach left too much unscored, or its budget is spent; as after Ctrl-C,
+            a checkpoint is written.
         TrainingError: a whole iteration gave nothing to train on, or the numbers are wrong.
     """
     table, run, console = session.recipe.train, session.run, session.console
@@ -96,11 +112,13 @@ def train(session: Session, first: int) -> bool:
                 if done % table.save_every == 0 or done == table.iterations:
                     saved = _save(session, done)
             _evaluate(session, done, events, stop.check)
-            console.finished(run.path)
-        except Stopped:
+            console.finished(run)
+        except (Stopped, UnjudgedError) as reason:
             if saved != done:
                 _save(session, done)
-            console.stopped(run.path, done)
+            console.stopped(run, done)
+            if isinstance(reason, UnjudgedError):
+                raise
             return False
         finally:
             console.close()
@@ -115,12 +133,12 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     began = time.monotonic()
     count = recipe.train.episodes
     todo = plays(recipe.train.seed, "train", iteration * count, count, "train")
-    sampling = sampling_of(recipe, session.agents, recipe.sampling.temperature)
+    phase, temperature = f"train-{iteration:04d}", recipe.sampling.temperature
     progress = console.phase(f"iteration {iteration + 1}", check)
-    episodes = collect(session.envs, todo, team.policies, sampling, progress)
-    session.run.write_episodes(f"train-{iteration:04d}", episodes)
+    episodes, records = _play(session, phase, todo, temperature, progress)
+    check_share(unscored(records), recipe.train.max_unscored, phase, session.run.path)
     collected = time.monotonic()
-    metrics = _team_metrics(episodes, session.agents)
+    metrics = _team_metrics(records, session.agents)
     check()
     for agent, learner in team.learners.items():
         console.show(f"iteration {iteration + 1}: {agent} learns")
@@ -131,6 +149,27 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     metrics["seconds/collect"] = collected - began
     metrics["seconds/update"] = time.monotonic() - collected
     return metrics
+
+
+def _play(
+    session: Session,
+    phase: str,
+    todo: Sequence[Play],
+    temperature: float,
+    progress: Callable[[str], None],
+) -> tuple[list[Episode], list[Record]]:
+    """Play the episodes of a phase, and keep them and what judging them cost.
+
+    Raises:
+        UnjudgedError: the coach's budget is spent.
+    """
+    sampling = sampling_of(session.recipe, session.agents, temperature)
+    episodes = collect(session.envs, todo, session.team.policies, sampling, progress)
+    records: list[Record] = [episode_record(episode) for episode in episodes]
+    session.run.write_episodes(phase, episodes)
+    session.run.add_costs(cost_rows(phase, records))
+    check_budget(unscored(records), phase, session.run.path)
+    return episodes, records
 
 
 def _check_trained(metrics: Metrics, agents: Sequence[str], iteration: int) -> None:
@@ -149,11 +188,11 @@ def _check_trained(metrics: Metrics, agents: Sequence[str], iteration: int) -> N
         )
 
 
-def _team_metrics(episodes: Sequence[Episode], agents: Sequence[str]) -> Metrics:
-    measured = report([episode_record(episode) for episode in episodes], agents)
-    found = {measurement.name: measurement.mean for measurement in measured}
-    found["truncated"] = fmean(e.truncated for e in episodes)
-    found["episode_return"] = fmean(sum(e.returns.values()) for e in episodes)
+def _team_metrics(records: Sequence[Record], agents: Sequence[str]) -> Metrics:
+    found = {measurement.name: measurement.mean for measurement in report(records, agents)}
+    found["truncated"] = fmean(record["truncated"] for record in records)
+    found["episode_return"] = fmean(sum(record["returns"].values()) for record in records)
+    found |= unscored_metrics(records, agents) | cost_metrics(records, agents)
     return {name: value for name, value in found.items() if value == value}
 
 
@@ -162,18 +201,19 @@ def _evaluate(
 ) -> None:
     """Play the held-out problems, the same ones with the same seeds every time."""
     recipe, agents = session.recipe, session.agents
-    modes = {"sampled": recipe.sampling.temperature}
-    if recipe.eval.greedy:
-        modes["greedy"] = 0.0
-    for mode, temperature in modes.items():
+    played: list[Record] = []
+    for mode, temperature in recipe.eval_modes.items():
         progress = session.console.phase(f"evaluation after {iteration}, {mode}", check)
         todo = plays(recipe.train.seed, "eval", 0, recipe.eval.problems, "test")
-        sampling = sampling_of(recipe, agents, temperature)
-        episodes = collect(session.envs, todo, session.team.policies, sampling, progress)
-        session.run.write_episodes(f"eval-{iteration:04d}-{mode}", episodes)
-        for measurement in report([episode_record(e) for e in episodes], agents):
-            events.add_scalar(f"eval_{mode}/{measurement.name}", measurement.mean, iteration)
-    session.console.evaluation(session.run, iteration, list(modes), agents)
+        phase = f"eval-{iteration:04d}-{mode}"
+        _, records = _play(session, phase, todo, temperature, progress)
+        measured = {one.name: one.mean for one in report(records, agents)}
+        for name, value in (measured | unscored_metrics(records, agents)).items():
+            events.add_scalar(f"eval_{mode}/{name}", value, iteration)
+        played += records
+    for name, value in cost_metrics(played, agents).items():
+        events.add_scalar(f"eval_{name}", value, iteration)
+    session.console.evaluation(session.run, iteration, list(recipe.eval_modes), agents)
 
 
 def _events(run: RunDirectory, first: int) -> SummaryWriter:
@@ -195,21 +235,7 @@ def _save(session: Session, done: int) -> int:
 
 
 def _make_envs(recipe: Recipe) -> list[Env]:
-    """Build the environments, and check what else of the recipe can be checked before a run."""
-    advantages.find(recipe.algorithm.advantage)
-    losses.find(recipe.algorithm.loss)
     first = make_env(recipe)
-    unknown = set(recipe.sampling.max_new_tokens_of) - set(first.possible_agents)
-    if unknown:
-        raise RecipeError(
-            f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
-            f"{', '.join(first.possible_agents)}"
-        )
-    batch = first.metadata.get("task_batch", 1)
-    if recipe.train.episodes % batch:
-        raise RecipeError(
-            f"train.episodes is {recipe.train.episodes}, and the tasks are dealt out in batches of "
-            f"{batch}; give a multiple of it, or change the size of the batches in [scenario]"
-        )
+    check_recipe(recipe, first)
     count = max(recipe.train.episodes, recipe.eval.problems)
     return [first, *(make_env(recipe) for _ in range(count - 1))]

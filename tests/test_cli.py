@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -379,6 +380,50 @@ def test_show_of_a_ledger_with_rewards_alone(
     shown = show(mappa, capsys, run.path)
     assert "hello" in shown
     assert "reward 0.5" in shown
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"score": None, "failure": "unreachable"}, ["unscored: unreachable, reward 0.7250"]),
+        (
+            {"hindsight_score": 2.5, "hindsight_rationale": "too late", "paid_by": "first"},
+            ["score 7.25 of 10, reward", "in hindsight: score 2.50 of 10 ", "too late"],
+        ),
+        (
+            {
+                "hindsight_score": None,
+                "hindsight_rationale": "no answer",
+                "paid_by": "hindsight",
+                "failure": "truncated",
+            },
+            ["score 7.25 of 10, reward", "in hindsight: unscored: truncated, which pays"],
+        ),
+        (
+            {
+                "score": None,
+                "hindsight_score": 2.5,
+                "hindsight_rationale": "x",
+                "paid_by": "hindsight",
+            },
+            ["unscored, reward", "in hindsight: score 2.50 of 10, which pays"],
+        ),
+    ],
+)
+def test_show_says_why_an_action_is_unscored_and_what_was_said_in_hindsight(
+    make_recipe: MakeRecipe,
+    tmp_path: Path,
+    mappa: Mappa,
+    capsys: pytest.CaptureFixture[str],
+    changes: dict[str, Any],
+    words: list[str],
+) -> None:
+    run = RunDirectory.create(tmp_path / "judged", make_recipe())
+    plain = transition("hello", 7.25)
+    own = replace(plain, ledger={**(plain.ledger or {}), **changes})
+    run.write_episodes("train-0000", [Episode(0, 0, {"task": 0}, (own,), None, {}, {}, {})])
+    shown = show(mappa, capsys, run.path)
+    assert [word for word in words if word not in shown] == []
 
 
 @pytest.mark.parametrize(

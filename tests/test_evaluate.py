@@ -4,6 +4,7 @@ import io
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +18,7 @@ from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.statistics import Interval, bootstrap, pass_at_k
-from mappa_trainer.types import Episode
+from mappa_trainer.types import Episode, Generation, Transition
 
 
 @pytest.mark.parametrize(
@@ -242,6 +243,41 @@ def test_pass_rates_are_means_over_problems_judged_every_time(
     (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
     evaluation.evaluate_run(run.path, "test", 2, 5, False)
     shown = capsys.readouterr().out
+    assert "(solved: an outcome of 1)" in shown
     # Problem 2 is left out. pass@1: (1/2 + 0 + 1 + 0) / 4; pass@2: (1 + 0 + 1 + 0) / 4.
     assert re.search(r"pass@1 +0\.375\b", shown)
     assert re.search(r"pass@2 +0\.500\b", shown)
+
+
+def test_an_evaluation_says_what_is_unscored_and_what_the_coach_cost(
+    finished_run: Path,
+    make_recipe: Callable[..., Recipe],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    spent = {"calls": 1, "input_tokens": 90, "output_tokens": 8, "usd": 0.5}
+    ledger = {"status": "unscored", "failure": "unreachable", "score": None, "spent": spent}
+    own = Transition(
+        "coder_0", 0, (), Generation((1,), (2,), (0.0,), "x", "stop"), None, ledger, None
+    )
+    episodes = [replace(played("test-0", 1.0), transitions=(own,))]
+    monkeypatch.setattr(evaluation, "collect", lambda *_: episodes)
+    monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})
+    run = RunDirectory.create(tmp_path / "run", make_recipe())
+    (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
+    evaluation.evaluate_run(run.path, "test", 1, 1, False)
+    shown = capsys.readouterr().out
+    assert "\n1 unscored: 1 unreachable\n" in shown
+    assert "\ncoach $0.50, 1 call\n" in shown
+    assert run.costs() == [{"phase": "test-after-0004-sampled-1x1", "agent": "coder_0", **spent}]
+
+
+def test_scores_in_hindsight_are_reported_where_the_coach_looked_back() -> None:
+    looked_back = action("ann", 2.0, 10)
+    looked_back["ledger"]["hindsight_score"] = 8.0
+    records = [record(0, 1.0, looked_back, action("bob", 4.0, 5)), record(1, 1.0)]
+    found = {one.name: dict(one.per_problem) for one in report(records, ["ann", "bob"])}
+    assert found["ann/score"] == {"test-0": 2.0}
+    assert found["ann/hindsight_score"] == {"test-0": 8.0}
+    assert "bob/hindsight_score" not in found

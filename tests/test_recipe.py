@@ -106,6 +106,8 @@ def test_set_leaves_other_keys_alone_and_the_last_one_wins(recipe_file: Path) ->
         ("train.iterations='2'", "'train.iterations' is '2': Input should be a valid integer"),
         ("train.seed=false", "'train.seed' is False: Input should be a valid integer"),
         ("train.max_logprob_gap=true", "'train.max_logprob_gap' is True: Input should be"),
+        ("train.max_unscored=1.5", "'train.max_unscored' is 1.5: Input should be less than"),
+        ("train.max_unscored=-0.1", "'train.max_unscored' is -0.1: Input should be greater"),
         ("algorithm.gamma=true", "'algorithm.gamma' is True: Input should be a valid number"),
         ("eval.problems=true", "'eval.problems' is True: "),
         ("eval.greedy=1", "'eval.greedy' is 1: Input should be a valid boolean"),
