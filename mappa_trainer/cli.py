@@ -35,6 +35,9 @@ def train(
     resume: Annotated[
         Path | None, typer.Option(metavar="RUN", help="Go on with a run instead.")
     ] = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Say what the run would do and cost, and end.")
+    ] = False,
 ) -> None:
     """Train a team. Ctrl-C stops cleanly; --resume goes on.
 
@@ -42,9 +45,12 @@ def train(
     """
     if (recipe is None) == (resume is None) or (resume and (settings or out)):
         raise RecipeError("give either a recipe (with --set and --out if you like) or --resume RUN")
+    if dry_run and (recipe is None or out):
+        raise RecipeError("--dry-run makes no run: give it a recipe (with --set if you like)")
     _offline()
     from mappa_trainer import train as training
     from mappa_trainer.console import Console
+    from mappa_trainer.dry_run import dry_run as rehearse
     from mappa_trainer.recipe import load_recipe
 
     if resume:
@@ -52,6 +58,9 @@ def train(
     else:
         assert recipe is not None
         loaded = load_recipe(recipe, settings or ())
+        if dry_run:
+            rehearse(loaded)
+            return
         path = out or Path("runs") / f"{loaded.name}-{time.strftime('%Y%m%d-%H%M%S')}"
         reached = training.start(loaded, path, Console())
     if not reached:

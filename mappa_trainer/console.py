@@ -73,6 +73,10 @@ class Console:
         """Print a line that stays."""
         self._console.print(text, highlight=False, markup=False, soft_wrap=True)
 
+    def table(self, table: Table) -> None:
+        """Print a table that stays."""
+        self._console.print(table)
+
     def iteration(self, iteration: int, metrics: Metrics) -> None:
         """Print one iteration in a line."""
         scores = "  ".join(
@@ -106,7 +110,7 @@ class Console:
             else:
                 title += f"after {iteration} iterations"
                 table = comparison_table(title, before, report(now, agents))
-            self._console.print(table)
+            self.table(table)
             if missing := in_words(unscored(now).failures):
                 self.say(missing)
             played += now
