@@ -31,14 +31,7 @@ from mappa_trainer.evaluate import report
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
-from mappa_trainer.team import (
-    Team,
-    build_team,
-    check_recipe,
-    make_env,
-    sampling_of,
-    task_ids,
-)
+from mappa_trainer.team import Team, build_team, check_recipe, make_env, sampling_of, task_ids
 from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, update_agent
 
