@@ -209,13 +209,15 @@ class LedgerEntry:
     coach: str
     """Which coach judged."""
     failure: Failure | None = None
-    """Why the coach gave no score; None where it gave one, or has not answered yet."""
+    """Why the coach gave no first score; None where it gave one, or has not answered yet."""
     truth_shown: bool = False
     """Whether the coach saw the right answer, or how the outcome was found."""
     hindsight_score: float | None = None
     """What the coach gave when it saw the whole episode and its outcome, 0 to 10."""
     hindsight_rationale: str = ""
     """The reasons for that score, or why there is none; empty where nobody looked back."""
+    hindsight_failure: Failure | None = None
+    """Why it gave no score then; None where it gave one, or nobody looked back."""
     paid_by: Paying = "first"
     """Which of the two scores pays; `status` speaks of that one."""
     env_reward: float = 0.0

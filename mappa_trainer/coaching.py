@@ -1,6 +1,7 @@
 """What the ledgers of a set of episodes say of the coach: what it left unscored, and its cost.
 
-Computed from the stored records alone. Of a ledger entry `status`, `failure` and `spent` are read;
+Computed from the stored records alone. Of a ledger entry `status`, `failure`, `spent` and what it
+says of a second look in hindsight are read;
 actions without an entry are of an environment without a coach and are not counted.
 """
 
@@ -168,16 +169,18 @@ def dollars(usd: float) -> str:
     return f"${usd:,.{digits}f}"
 
 
-def check_budget(found: Unscored, phase: str, run: Path) -> None:
-    """Stop a run whose coach ran out of money.
+def check_budget(records: Iterable[Record], phase: str, run: Path) -> None:
+    """Stop a run whose coach ran out of money, be it only for a second look.
 
     Raises:
-        UnjudgedError: an action is unscored because the budget is spent.
+        UnjudgedError: an action was not judged because the budget is spent.
     """
-    if over := found.failures.get(OVER_BUDGET):
+    entries = list(_entries(records, None))
+    if over := [entry for entry in entries if _is_over_budget(entry)]:
+        said = str(over[0].get("rationale", ""))
         raise UnjudgedError(
-            f"{phase}: the coach's budget is spent, {over} of {found.actions} actions are "
-            f"unscored for it ({found.example!r:.200}); nothing was trained on them; raise "
+            f"{phase}: the coach's budget is spent, {len(over)} of {len(entries)} actions were "
+            f"not judged for it ({said!r:.200}); nothing was trained on them; raise "
             f"coach.budget_usd in {run / 'config.json'}, then go on with: "
             f"mappa train --resume {run}"
         )
@@ -218,4 +221,10 @@ def _agents(records: Iterable[Record]) -> list[str]:
 
 
 def _failure(entry: Mapping[str, Any]) -> str:
-    return str(entry.get("failure") or "unjudged")
+    """Return why the look that pays gave no score."""
+    in_hindsight = entry.get("paid_by") == "hindsight"
+    return str(entry.get("hindsight_failure" if in_hindsight else "failure") or "unjudged")
+
+
+def _is_over_budget(entry: Mapping[str, Any]) -> bool:
+    return OVER_BUDGET in (entry.get("failure"), entry.get("hindsight_failure"))

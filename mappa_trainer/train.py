@@ -161,7 +161,7 @@ def _play(
     records: list[Record] = [episode_record(episode) for episode in episodes]
     session.run.write_episodes(phase, episodes)
     session.run.add_costs(cost_rows(phase, records))
-    check_budget(unscored(records), phase, session.run.path)
+    check_budget(records, phase, session.run.path)
     return episodes, records
 
 

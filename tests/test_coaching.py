@@ -83,10 +83,25 @@ def test_what_an_endpoint_said_is_cut_short_and_commands_no_terminal() -> None:
     said = "\x1b[31m" + "long " * 200
     records = [record(action("ann", "over_budget", rationale=said))]
     with pytest.raises(UnjudgedError) as caught:
-        check_budget(unscored(records), "eval-0000-greedy", RUN)
+        check_budget(records, "eval-0000-greedy", RUN)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 500
-    check_budget(unscored(FAILING), "eval-0000-greedy", RUN)
+    check_budget(FAILING, "eval-0000-greedy", RUN)
+
+
+def test_a_budget_that_ends_in_a_second_look_that_does_not_pay_is_seen() -> None:
+    records = [record(action("ann", hindsight_failure="over_budget", paid_by="first"))]
+    assert unscored(records).failures == {}
+    with pytest.raises(UnjudgedError, match="1 of 1 actions were not judged for it"):
+        check_budget(records, "train-0000", RUN)
+
+
+def test_the_failure_that_counts_is_that_of_the_look_that_pays() -> None:
+    more = {"hindsight_failure": "truncated"}
+    first = record(action("ann", "unreachable", paid_by="first", **more))
+    second = record(action("ann", "unreachable", paid_by="hindsight", **more))
+    assert unscored([first]).failures == {"unreachable": 1}
+    assert unscored([second]).failures == {"truncated": 1}
 
 
 def test_a_price_that_is_not_known_makes_the_sum_unknown_and_leaves_it_out() -> None:

@@ -167,7 +167,7 @@ def test_one_action_over_budget_stops_the_run_whatever_the_share(
     with pytest.raises(UnjudgedError) as caught:
         train.start(make_recipe(train={"max_unscored": 1.0}), path, Console())
     for words in (
-        "train-0000: the coach's budget is spent, 1 of 9 actions are unscored for it",
+        "train-0000: the coach's budget is spent, 1 of 9 actions were not judged for it",
         f"raise coach.budget_usd in {path}/config.json",
         f"mappa train --resume {path}",
     ):

@@ -55,12 +55,13 @@ def with_hindsight(entry: LedgerEntry, judgement: Judgement, payment: Payment) -
         entry,
         hindsight_score=judgement.score,
         hindsight_rationale=judgement.why,
+        hindsight_failure=judgement.failure,
         spent=_sum(entry.spent, said.spent),
         latency_s=entry.latency_s + judgement.latency_s,
     )
     if payment.pays == "first":
         return entry
-    return _paid(replace(entry, failure=judgement.failure), judgement.score, payment)
+    return _paid(entry, judgement.score, payment)
 
 
 def with_env_reward(entries: Sequence[LedgerEntry], agent: str, paid: float) -> list[LedgerEntry]:

@@ -61,8 +61,9 @@ class ReplayCoach:
             return self._missed(turn, context)
         score = entry.hindsight_score if looks_back else entry.score
         why = entry.hindsight_rationale if looks_back else entry.rationale
+        failure = entry.hindsight_failure if looks_back else entry.failure
         if score is None:
-            raise CoachError(why, failure=entry.failure or "unjudged")
+            raise CoachError(why, failure=failure or "unjudged")
         return Assessment(score, why, entry.prompt_hash, coach=entry.coach)
 
     def _next(self, key: str, looks_back: bool) -> LedgerEntry | None:

@@ -68,7 +68,8 @@ def test_hindsight_pays_where_it_is_chosen(deferred: bool) -> None:
     returns = paid(env)
     assert [e.score for e in env.ledger] == [8.0, 6.0, None, 4.0]
     assert [e.status for e in env.ledger] == ["scored", "unscored", "scored", "scored"]
-    assert [e.failure for e in env.ledger] == [None, "unparsable", None, None]
+    assert [e.failure for e in env.ledger] == [None, None, "unreachable", None]
+    assert [e.hindsight_failure for e in env.ledger] == [None, "unparsable", None, None]
     assert [e.paid_by for e in env.ledger] == ["hindsight"] * 4
     assert returns == pytest.approx({"solver_0": 0.2, "coder_0": 0.3, "verifier_0": 1.0})
 
@@ -127,7 +128,8 @@ def test_without_an_outcome_nobody_looks_back(pays: str) -> None:
     }
     statuses = ["scored", "unscored"] if pays == "first" else ["unscored", "unscored"]
     assert [e.status for e in env.ledger] == statuses
-    assert env.ledger[1].failure == "sandbox_dead"
+    assert [e.failure for e in env.ledger] == [None, "sandbox_dead"]
+    assert [e.hindsight_failure for e in env.ledger] == ["sandbox_dead"] * 2
 
 
 def test_a_snapshot_is_of_one_way_to_look() -> None:

@@ -46,9 +46,7 @@ class FakeEndpoint:
         self.said = said
         self.asked: list[tuple[Sequence[Message], float, int]] = []
 
-    def judge_blocking(
-        self, messages: Sequence[Message], scale: float, sample: int = 0
-    ) -> Verdict:
+    def judge_blocking(self, messages: Sequence[Message], scale: float, sample: int = 0) -> Verdict:
         self.asked.append((messages, scale, sample))
         if isinstance(self.said, CoachError):
             raise self.said

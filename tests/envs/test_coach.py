@@ -296,6 +296,7 @@ def test_an_agent_gets_its_own_entries_at_its_dead_turn(wrapped: bool) -> None:
             "truth_shown": False,
             "hindsight_score": None,
             "hindsight_rationale": "",
+            "hindsight_failure": None,
             "paid_by": "first",
             "env_reward": 1.0,
             "prompt_hash": None,
