@@ -23,6 +23,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from mappa_envs.audit.blame import NOBODY, blamed, play_teams
+
 HELD_OUT = {
     "engineer-encodes-apart": "engineer encodes X_test with other columns",
     "modeler-shuffles-targets": "modeler saves a model trained on shuffled targets",
@@ -34,9 +36,6 @@ and not played until the checks and their points stood."""
 SCENARIO = "dsbench"
 CLEAN = "oracle"
 """The team that does nothing wrong."""
-FULL = 10.0
-"""The score below which an action is blamed; in a clean episode that is false blame."""
-NOBODY = "nobody"
 GOALS = {"culprit": 0.95, "false blame": 0.02}
 OUT = Path("runs/blame.jsonl")
 ROOT = Path(__file__).parent.parent
@@ -62,8 +61,7 @@ class Verdict:
     @property
     def blamed(self) -> str:
         """The role with the lowest score."""
-        role, score = min(self.scores, key=lambda scored: scored[1], default=(NOBODY, FULL))
-        return role if score < FULL else NOBODY
+        return blamed(self.scores)
 
 
 def version() -> str:
@@ -74,42 +72,22 @@ def version() -> str:
 
 
 def play_task(task: str, seed: int, teams: Sequence[str], made_by: str) -> list[Verdict]:
-    """Play one task with several teams.
-
-    What a team does as the oracle did before is not played again: equal actions lead to equal
-    states, so the episode goes on from a snapshot of the oracle's.
-    """
+    """Play one task with several teams."""
     from mappa_envs import make_pipeline
     from mappa_envs.scenario import scenario_folder
     from mappa_envs.team_files import load_team
-    from mappa_envs.teams import ScenarioTeam
 
     env = make_pipeline(SCENARIO, scenario={"task_seed": seed}, coach={"kind": "rubric"})
-    bare = env.unwrapped
+    scenario, folder = env.unwrapped.scenario, scenario_folder(SCENARIO)
+    names = (CLEAN, *(name for name in teams if name != CLEAN))
     try:
-        env.reset(seed=seed, options={"task": task})
-        trunk: list[tuple[str, Any]] = [("", env.snapshot())]
-        found = []
-        for name in (CLEAN, *(name for name in teams if name != CLEAN)):
-            team = load_team(scenario_folder(SCENARIO), name, bare.scenario)
-            policy = ScenarioTeam(env, team)
-            env.restore(trunk[0][1])
-            shared = 1
-            while bare.end_reason is None:
-                agent = env.agent_selection
-                action = policy(agent, env.observe(agent))
-                if shared < len(trunk) and trunk[shared][0] == action:
-                    env.restore(trunk[shared][1])
-                    shared += 1
-                    continue
-                shared = len(trunk)
-                env.step(action)
-                if name == CLEAN:
-                    trunk.append((action, env.snapshot()))
-                    shared = len(trunk)
-            if name in teams:
-                found.append(_verdict(env, name, team.culprit, seed, made_by))
-        return found
+        return [
+            _verdict(env, team.name, team.culprit, seed, made_by)
+            for team in play_teams(
+                env, [load_team(folder, n, scenario) for n in names], seed, {"task": task}
+            )
+            if team.name in teams
+        ]
     finally:
         env.close()
 

@@ -25,6 +25,8 @@ class CoachContext:
     """The turns after this one, oldest first, when the coach looks back; else empty."""
     outcome: Outcome | None = None
     """The task's verdict when the coach looks back; None while the episode goes on."""
+    sample: int = 0
+    """Asks for an independent judgement: a coach that keeps answers keeps one for each number."""
 
 
 @runtime_checkable

@@ -10,6 +10,7 @@ from typing import Any
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from pettingzoo.utils.wrappers import BaseWrapper  # type: ignore[import-untyped]
 
+from mappa_envs.coach.contexts import context_of
 from mappa_envs.coach.entries import entry_of_turn, with_env_reward, with_hindsight
 from mappa_envs.coach.judging import (
     Answer,
@@ -22,7 +23,6 @@ from mappa_envs.coach.judging import (
 )
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
-from mappa_envs.coach.truth import truth_text
 from mappa_envs.env import EnvSnapshot
 from mappa_envs.errors import ActionError, CoachError
 from mappa_envs.forking import Forkable, check_kind
@@ -292,14 +292,7 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         return Question(turns[step], context, refusal)
 
     def _context(self, turns: tuple[Turn, ...], step: int) -> CoachContext:
-        shown = turns[step].role in getattr(self.coach, "truth_roles", ())
-        task = self.env.task
-        return CoachContext(
-            problem=task.prompt,
-            history=turns[:step],
-            task_id=task.id,
-            truth=truth_text(task, self.env.outcome) if shown else None,
-        )
+        return context_of(self.coach, self.env.task, turns[: step + 1], self.env.outcome)
 
     def _pay(self, agent: str, entries: list[LedgerEntry], pending: dict[int, Question]) -> None:
         """Make a ledger the present one, and pay what it says beyond what was paid before."""

@@ -1,0 +1,1 @@
+"""Measures whether a coach can be trusted."""
