@@ -19,12 +19,12 @@ from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, sum
 from mappa_envs.bench_file import ResultsFile, version_of
 from mappa_envs.commands.playing import make_coached
 from mappa_envs.commands.screen import Screen
-from mappa_envs.commands.seats import named_team
+from mappa_envs.commands.seats import named_team, team_names
 from mappa_envs.errors import CommandError, did_you_mean
 from mappa_envs.scenario import load_scenario, scenario_folder
 from mappa_envs.tasks.source import SPLITS
 from mappa_envs.tasks.sources import task_source
-from mappa_envs.team_files import TeamScript, scenario_teams
+from mappa_envs.team_files import TeamScript
 from mappa_envs.types import Split
 
 BOTH = "both"
@@ -70,7 +70,7 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
     if request.resume and request.out is None:
         raise CommandError("--resume needs the file to go on with; name it with --out")
     folder = scenario_folder(request.scenario)
-    names = _team_names(folder, request.teams)
+    names = team_names(folder, request.teams)
     scenario = load_scenario(folder)
     tasks = choose_tasks(task_source(scenario), request.tasks, request.split_names())
     env = make_coached(folder)
@@ -88,15 +88,6 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=2))
     else:
         _tell(summary, Screen())
-
-
-def _team_names(folder: Path, wanted: str) -> list[str]:
-    known = ("scripted", *scenario_teams(folder))
-    names = list(dict.fromkeys(name.strip() for name in wanted.split(",")))
-    for name in names:
-        if name not in known:
-            raise CommandError(f"--team names {name!r}; {did_you_mean(name, known, 'it can be')}")
-    return names
 
 
 def _play_all(

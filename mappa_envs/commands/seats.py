@@ -82,6 +82,25 @@ def named_team(folder: Path, name: str, env: AECEnv[str, Any, Any]) -> TeamScrip
     return None if name == "scripted" else load_team(folder, name, env.unwrapped.scenario)
 
 
+def team_names(folder: Path, wanted: str, option: str = "--team") -> list[str]:
+    """Return the names of teams that an option gives, each once.
+
+    Args:
+        folder: The scenario's.
+        wanted: Names with commas between them: `"scripted"`, or teams of the folder's.
+        option: Which option, for the error.
+
+    Raises:
+        CommandError: there is no such team.
+    """
+    known = ("scripted", *scenario_teams(folder))
+    names = list(dict.fromkeys(name.strip() for name in wanted.split(",")))
+    for name in names:
+        if name not in known:
+            raise CommandError(f"{option} names {name!r}; {did_you_mean(name, known, 'it can be')}")
+    return names
+
+
 def seat_policies(
     env: AECEnv[str, Any, Any], folder: Path, team: str, choices: Sequence[str], screen: Screen
 ) -> Mapping[str, Policy]:
