@@ -99,7 +99,7 @@ def test_a_scripted_team_stands_in_for_scripts_that_are_not_there(
 def test_names_are_those_of_the_files(folder: Path, write: Write) -> None:
     write("able", CALM)
     assert scenario_teams(folder) == ("able", "calm")
-    assert scenario_teams(scenario_folder("mathchat")) == ()
+    assert scenario_teams(scenario_folder("debate")) == ()
 
 
 def test_a_good_team_has_no_problems(folder: Path) -> None:
