@@ -18,6 +18,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
 from mappa_envs.errors import TaskError
 from mappa_envs.play import Observation, Played, aplay
+from mappa_envs.records import is_decided
 from mappa_envs.tasks.source import BatchedTasks, TaskSource, no_such
 from mappa_envs.team_files import TeamScript
 from mappa_envs.teams import ScenarioTeam
@@ -154,7 +155,7 @@ def _result(job: Job, played: Played, seconds: float) -> Result:
         "seed": job.seed,
         "task_type": any_info["task"].get("task_type"),
         "end_reason": any_info["end_reason"],
-        "decided": bool(outcome) and details.get("decided", outcome["verdict"] != "undecided"),
+        "decided": is_decided(any_info["outcome"]),
         "outcome": outcome.get("score"),
         "verdict": outcome.get("verdict"),
         "reason": outcome.get("reason"),

@@ -6,7 +6,7 @@
     ├── ActionError (TypeError, ValueError)   no action that the agent may take now
     ├── SandboxError (RuntimeError)  the sandbox itself is dead or cannot start
     ├── CoachError (RuntimeError)    the coach could not judge a turn
-    ├── ReplayError (RuntimeError)   a recording does not hold what a strict replay asks for
+    ├── ReplayError (RuntimeError)   a recorded episode and the one that is played differ
     └── CommandError (ValueError)    a command was given something that is not there
 
 What an *agent* does wrong (bad code, a malformed tool call, no answer) is never an error: it is
@@ -75,7 +75,7 @@ class CoachError(MappaEnvError, RuntimeError):
 
 
 class ReplayError(MappaEnvError, RuntimeError):
-    """A recording does not hold what a strict replay asks for; the run cannot go on."""
+    """A recorded episode and the one that is played differ; the message says where."""
 
 
 class CommandError(MappaEnvError, ValueError):

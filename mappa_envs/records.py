@@ -65,6 +65,17 @@ def outcome_record(episode: Episode) -> dict[str, Any] | None:
     }
 
 
+def is_decided(outcome: Mapping[str, Any] | None) -> bool:
+    """Whether an outcome, as `outcome_record` returns it, is a verdict on the team.
+
+    Otherwise the sandbox or the judge failed, and its score says nothing.
+    """
+    if outcome is None:
+        return False
+    details = outcome.get("details", {})
+    return bool(details.get("decided", outcome["verdict"] != "undecided"))
+
+
 def show(episode: Episode, entries: Sequence[LedgerEntry], render_mode: str | None) -> str | None:
     """Return an episode as a conversation, or print it where `render_mode` is `"human"`.
 

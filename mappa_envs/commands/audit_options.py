@@ -1,0 +1,66 @@
+"""The options of `mappa audit` that play episodes of their own.
+
+They are apart from what the command does, so that `mappa --help` imports nothing heavy.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Probe = Annotated[
+    bool,
+    typer.Option("--probe", help="Change single actions and ask the coach about both versions."),
+]
+Counterfactual = Annotated[
+    str | None,
+    typer.Option(
+        metavar="SCENARIO|RUN",
+        help="Replace each action by others, play on, and compare scores with what changed.",
+    ),
+]
+Scenario = Annotated[
+    str, typer.Option(metavar="SCENARIO", help="Whose scripted teams the coach is probed with.")
+]
+Coach = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--coach",
+        metavar="KEY=VALUE",
+        help="A key of the coach's table, e.g. kind=rubric; repeat for more. Default: the rubric.",
+    ),
+]
+Team = Annotated[
+    str,
+    typer.Option(
+        metavar="TEAM,TEAM",
+        help="Who plays. Default for --probe: scripted, noop and a faulty team of each role; for "
+        "--counterfactual: scripted, or in a RUN, after a change, what is stored.",
+    ),
+]
+Tasks = Annotated[
+    str, typer.Option(metavar="N|ID,ID", help="Training tasks; of a RUN the first N episodes.")
+]
+Resample = Annotated[
+    str, typer.Option(metavar="TEAM,TEAM", help="Whose actions take the place of those played.")
+]
+Samples = Annotated[
+    int | None,
+    typer.Option(min=1, help="Alternatives to each action. Default: one of each such team."),
+]
+Seeds = Annotated[int, typer.Option(min=1, help="Episodes of a team on a task.")]
+Repeats = Annotated[
+    int, typer.Option(min=1, help="How often the coach judges each action as it was.")
+]
+AtOnce = Annotated[int, typer.Option(min=1, help="Questions to the coach under way at a time.")]
+Episodes = Annotated[
+    str, typer.Option(metavar="NAME", help="A RUN's file of episodes. Default: the last train-*.")
+]
+Out = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Keep each episode's credits there, a JSON line each."),
+]
+Resume = Annotated[bool, typer.Option("--resume", help="Go on with that file.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
