@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 import math
 from collections.abc import Callable
@@ -14,7 +15,14 @@ from mappa_envs.audit.blame import blamed, play_teams
 from mappa_envs.audit.bounds import Bound
 from mappa_envs.audit.material import play_material
 from mappa_envs.audit.measures import Pair
-from mappa_envs.audit.probing import FaultyEpisode, Inquiry, ProbeReport, Row, probe_coach
+from mappa_envs.audit.probing import (
+    FaultyEpisode,
+    Inquiry,
+    ProbeReport,
+    Row,
+    ask_all,
+    probe_coach,
+)
 from mappa_envs.coach.judging import Question
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.commands.probing import ProbeRequest, coach_table, probe_scenario
@@ -224,6 +232,24 @@ def test_failures_are_counted_by_kind_and_enter_no_figure() -> None:
     silent = probe_coach(ScriptedCoach(CoachError("busy", failure="rate_limited")), [question()])
     assert silent.rows[0].failures == {"rate_limited": 5}
     assert all(r.passed is None and not r.figures for r in silent.rows)
+
+
+def test_a_coach_that_can_be_awaited_is_and_so_many_questions_are_under_way_at_most() -> None:
+    class Waiting(ScriptedCoach):
+        under_way, most = 0, 0
+
+        async def aassess(self, turn: Turn, context: CoachContext) -> Assessment:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0)
+            self.under_way -= 1
+            return Assessment(float(context.sample), "")
+
+    coach, told = Waiting(), []
+    asked = [probes.again(question(), sample) for sample in range(10)]
+    answers = asyncio.run(ask_all(coach, asked, at_once=3, tell=lambda: told.append(1)))
+    assert [answer.score for answer in answers] == list(range(10))
+    assert (coach.most, len(told), coach.seen) == (3, 10, [])
 
 
 def test_a_mistake_of_a_coach_is_no_failure_to_judge() -> None:
