@@ -83,8 +83,7 @@ def audit_counterfactual(request: CounterfactualRequest, *, as_json: bool) -> tu
         raise CommandError("--resume needs the file to go on with; name it with --out")
     if request.samples is not None and request.samples < 1:
         raise CommandError(f"--samples is {request.samples}; give at least 1")
-    run = is_run(request.source)
-    plan = _plan_of_run(request) if run else _plan_of_scenario(request)
+    plan = _plan_of_run(request) if is_run(request.source) else _plan_of_scenario(request)
     try:
         results = _play_all(plan, request)
     finally:
@@ -130,6 +129,10 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _plan_of_scenario(request: CounterfactualRequest) -> _Plan:
+    if request.episodes:
+        raise CommandError(
+            f"--episodes is {request.episodes!r}, and {request.source!r} is no run; leave it out"
+        )
     folder = scenario_folder(request.source)
     names = team_names(folder, request.teams or "scripted")
     others = team_names(folder, request.resample, "--resample")
@@ -152,6 +155,8 @@ def _plan_of_scenario(request: CounterfactualRequest) -> _Plan:
 
 
 def _plan_of_run(request: CounterfactualRequest) -> _Plan:
+    if request.coach:
+        raise CommandError("--coach is for scenarios; the scores of a run are stored: leave it out")
     run = StoredRun(Path(request.source))
     others = team_names(run.folder, request.resample, "--resample")
     onward_name = request.teams or STORED

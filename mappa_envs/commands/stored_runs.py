@@ -78,7 +78,8 @@ class StoredRun:
         Raises:
             CommandError: there is no such file, or a line of it is not JSON.
         """
-        known = sorted(path.stem for path in (self._path / EPISODES).glob("*.jsonl"))
+        stems = [path.stem for path in (self._path / EPISODES).glob("*.jsonl")]
+        known = sorted(stems, key=lambda stem: (len(stem), stem))
         training = [stem for stem in known if stem.startswith("train-")]
         name = name.removesuffix(".jsonl") or (training or known or [""])[-1]
         if name not in known:
