@@ -17,8 +17,6 @@ class CoachContext:
     history: tuple[Turn, ...]
     """The episode's earlier turns, of all agents, oldest first."""
     task_id: str = ""
-    sample: int = 0
-    """Asks for an independent judgement of the same turn; a coach that caches keeps them apart."""
     truth: str | None = None
     """The right answer in words; only for a coach that asks for it, see `Coach`."""
     later: tuple[Turn, ...] = ()
