@@ -86,10 +86,13 @@ def _llm(scenario: Scenario, table: LLMTable) -> Coach:
     from mappa_envs.coach.llm import LLMCoach
 
     settings = Settings(**{field.name: getattr(table, field.name) for field in fields(Settings)})
+    endpoint = endpoint_of(settings)
+    if settings.cache is None or not Path(settings.cache).is_dir():
+        endpoint.check()  # where everything may be in a cache, the first call that is not does so
     fallback = RubricCoach(scenario) if table.over_budget == "rubric" else None
     return LLMCoach(
         scenario,
-        endpoint_of(settings),
+        endpoint,
         scale=table.scale,
         ground_truth=table.ground_truth,
         over_budget=fallback,

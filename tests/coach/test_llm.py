@@ -19,7 +19,6 @@ from mappa_envs.types import Message, Spent, Turn
 pytest.importorskip("openai", reason="needs the extra 'coach'")
 
 from mappa_envs.coach.endpoint import Settings, Verdict
-
 from mappa_envs.coach.llm import LLMCoach
 
 SCENARIO = scenario(verifier={"coach_sees_truth": True})
