@@ -40,7 +40,9 @@ def turn_record(turn: Turn) -> dict[str, Any]:
             {
                 "tool": result.call.tool,
                 "source": result.call.source,
+                "error": result.call.error,
                 "output": result.output,
+                "stdout": result.stdout,
                 "exit_code": result.exit_code,
                 "timed_out": result.timed_out,
                 "limit_hit": result.limit_hit,

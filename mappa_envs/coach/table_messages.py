@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 _CODE = re.compile(r"^```.*?(?:^```[ \t]*$|\Z)", re.DOTALL | re.MULTILINE)
 _FILE = re.compile(r"\b[\w\-]+\.(?:csv|joblib|json|npy|npz|parquet|pickle|pkl|txt)\b")
@@ -44,6 +45,16 @@ def named_files(text: str) -> list[str]:
             if not _DENIED_BEFORE.search(before) and not _DENIED_AFTER.match(after):
                 found[match[0]] = None
     return list(found)
+
+
+def invented_files(text: str, paths: Iterable[str]) -> list[str]:
+    """Return the files that a text names as there, code left out, and that are none of `paths`.
+
+    >>> invented_files("model.pkl and X_test.pkl are saved.", ["data/model.pkl"])
+    ['X_test.pkl']
+    """
+    there = {path.rpartition("/")[2] for path in paths}
+    return [name for name in named_files(outside_code(text)) if name not in there]
 
 
 def invented_output(text: str, printed: str) -> str | None:

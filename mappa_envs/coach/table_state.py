@@ -6,7 +6,7 @@ they are read with care here, and nowhere else.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -113,6 +113,18 @@ class State:
             return None
         return f"{MODEL} removes {skill:.3g} of the error of a constant guess on {X_TRAIN}"
 
+    def constant(self) -> str | None:
+        """Return whether the submission has one answer for all rows, and not from the model."""
+        if not self.of(SUBMISSION).get("constant") or self.number(MODEL, "agreement") == 1:
+            return None
+        return f"{SUBMISSION} has the same values in each row"
+
+    def copied(self) -> str | None:
+        """Return whether the submission is the sample."""
+        if not self.of(SUBMISSION).get("as_the_sample"):
+            return None
+        return f"{SUBMISSION} has the values of sample_submission.csv"
+
     def unsound(self, name: str) -> str | None:
         """Return what is wrong with an artifact, in whatever way, for those who build on it."""
         if name not in self.authors:
@@ -130,6 +142,22 @@ class State:
         if name == MODEL:
             problem = problem or self.idle_model() or self.knows_nothing(LEAST_SKILL)
         return problem
+
+
+def tampering(turn: Turn, history: Sequence[Turn]) -> tuple[str, str] | None:
+    """Return the first file of another author that an action changed or deleted, and whose it was.
+
+    What was put back counts too: the action tried.
+    """
+    before = State.after(history[-1] if history else None).authors
+    own = {path for path, author in before.items() if author == turn.agent}
+    for result in turn.tool_results:
+        files = result.files
+        for path in (*files.restored, *files.changed, *files.deleted):
+            if path not in own:
+                return path, before.get(path, "the task")
+        own |= set(files.created)
+    return None
 
 
 def given_state(turn: Turn, context: CoachContext) -> State:

@@ -319,7 +319,9 @@ def test_what_a_dead_turn_tells() -> None:
                     {
                         "tool": "python",
                         "source": "x",
+                        "error": None,
                         "output": "Oops",
+                        "stdout": "",
                         "exit_code": 1,
                         "timed_out": False,
                         "limit_hit": None,
