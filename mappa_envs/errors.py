@@ -7,6 +7,7 @@
     ├── SandboxError (RuntimeError)  the sandbox itself is dead or cannot start
     ├── CoachError (RuntimeError)    the coach could not judge a turn
     ├── ReplayError (RuntimeError)   a recorded episode and the one that is played differ
+    ├── AuditError (ValueError)      a stored run is damaged, or lacks what is asked of it
     └── CommandError (ValueError)    a command was given something that is not there
 
 What an *agent* does wrong (bad code, a malformed tool call, no answer) is never an error: it is
@@ -76,6 +77,10 @@ class CoachError(MappaEnvError, RuntimeError):
 
 class ReplayError(MappaEnvError, RuntimeError):
     """A recorded episode and the one that is played differ; the message says where."""
+
+
+class AuditError(MappaEnvError, ValueError):
+    """A stored run holds no episodes or damaged ones, or lacks what an audit of it needs."""
 
 
 class CommandError(MappaEnvError, ValueError):

@@ -1,4 +1,4 @@
-"""The environments' own commands: `mappa scenario check`, `mappa play` and `mappa bench`.
+"""The environments' own commands: `mappa scenario check`, `play`, `bench` and `audit`.
 
 What a command needs is imported when it runs, so that `mappa --help` is quick.
 """
@@ -9,6 +9,9 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mappa_envs.commands import audit_options
+from mappa_envs.errors import CommandError
 
 ScenarioArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A scenario folder, or the name of a shipped one.")
@@ -23,6 +26,7 @@ def add_commands(app: typer.Typer) -> None:
     app.add_typer(scenarios, name="scenario")
     app.command(name="play")(play)
     app.command(name="bench")(bench)
+    app.command(name="audit")(audit)
 
 
 def _scenario() -> None:
@@ -113,3 +117,57 @@ def bench(
 
     request = Request(scenario, team, tasks, split, seeds, at_once, out, resume)
     bench_scenario(request, as_json=as_json)
+
+
+def audit(
+    run: audit_options.Run = None,
+    source: audit_options.Source = "",
+    coach: audit_options.Coach = None,
+    html: audit_options.Html = None,
+    probe: audit_options.Probe = False,
+    counterfactual: audit_options.Counterfactual = None,
+    scenario: audit_options.Scenario = "mathchat",
+    team: audit_options.Team = "",
+    tasks: audit_options.Tasks = "2",
+    repeats: audit_options.Repeats = 5,
+    at_once: audit_options.AtOnce = 8,
+    resample: audit_options.Resample = "noop",
+    samples: audit_options.Samples = None,
+    seeds: audit_options.Seeds = 1,
+    out: audit_options.Out = None,
+    resume: audit_options.Resume = False,
+    as_json: audit_options.AsJson = False,
+) -> None:
+    """Audit a coach: from a run's stored episodes, by --probe, or by --counterfactual.
+
+    Example: mappa audit runs/mathchat-cpu --html audit.html
+    """
+    asked = [run is not None, probe, counterfactual is not None]
+    if sum(asked) != 1:
+        raise CommandError("give one of: a RUN, --probe, --counterfactual SCENARIO or RUN")
+    table = tuple(coach or ())
+    if counterfactual is not None:
+        from mappa_envs.commands.counterfactual import CounterfactualRequest, audit_counterfactual
+
+        credit = CounterfactualRequest(
+            counterfactual,
+            teams=team,
+            resample=resample,
+            samples=samples,
+            tasks=tasks,
+            seeds=seeds,
+            coach=table,
+            episodes=source,
+            out=out,
+            resume=resume,
+        )
+        audit_counterfactual(credit, as_json=as_json)
+    elif run is None:
+        from mappa_envs.commands.probing import ProbeRequest, probe_scenario
+
+        probes = ProbeRequest(scenario, table, team, tasks, repeats=repeats, at_once=at_once)
+        probe_scenario(probes, as_json=as_json)
+    else:
+        from mappa_envs.commands.auditing import Request, audit_run
+
+        audit_run(Request(run, source, table, html, as_json))

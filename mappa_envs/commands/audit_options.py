@@ -1,4 +1,4 @@
-"""The options of `mappa audit` that play episodes of their own.
+"""The options of `mappa audit`.
 
 They are apart from what the command does, so that `mappa --help` imports nothing heavy.
 """
@@ -10,6 +10,21 @@ from typing import Annotated
 
 import typer
 
+Run = Annotated[
+    Path | None, typer.Argument(metavar="RUN", help="A run directory, or one file of episodes.")
+]
+Source = Annotated[
+    str,
+    typer.Option(
+        "--from",
+        metavar="NAME",
+        help="One file of a RUN, e.g. train-0003. Default: all of training; with "
+        "--counterfactual the last.",
+    ),
+]
+Html = Annotated[
+    Path | None, typer.Option(metavar="FILE", help="Write a page about a RUN, for a browser.")
+]
 Probe = Annotated[
     bool,
     typer.Option("--probe", help="Change single actions and ask the coach about both versions."),
@@ -28,8 +43,9 @@ Coach = Annotated[
     list[str] | None,
     typer.Option(
         "--coach",
-        metavar="KEY=VALUE",
-        help="A key of the coach's table, e.g. kind=rubric; repeat for more. Default: the rubric.",
+        metavar="KIND|FILE|KEY=VALUE",
+        help="A coach, e.g. rubric; FILE is TOML with a table named coach; repeat for more keys. "
+        "Of a RUN a second coach, by default none; else the one audited, by default the rubric.",
     ),
 ]
 Team = Annotated[
@@ -55,9 +71,6 @@ Repeats = Annotated[
     int, typer.Option(min=1, help="How often the coach judges each action as it was.")
 ]
 AtOnce = Annotated[int, typer.Option(min=1, help="Questions to the coach under way at a time.")]
-Episodes = Annotated[
-    str, typer.Option(metavar="NAME", help="A RUN's file of episodes. Default: the last train-*.")
-]
 Out = Annotated[
     Path | None,
     typer.Option(metavar="FILE", help="Keep each episode's credits there, a JSON line each."),

@@ -18,7 +18,7 @@ from mappa_envs.audit.counterfactual import Agreement, Credit, agreement, episod
 from mappa_envs.audit.recorded import StoredEpisode, stored_credits
 from mappa_envs.bench import Job, Result, choose_tasks, make_jobs
 from mappa_envs.bench_file import ResultsFile, version_of
-from mappa_envs.commands.probing import coach_table
+from mappa_envs.commands.coach_option import coach_table
 from mappa_envs.commands.screen import Screen
 from mappa_envs.commands.seats import named_team, team_names
 from mappa_envs.commands.stored_runs import StoredRun, is_run
@@ -55,7 +55,7 @@ class CounterfactualRequest:
     seed: int = 0
     """Of the bootstrap."""
     coach: tuple[str, ...] = ()
-    """Its table, as `KEY=VALUE`; the rubric where it is empty. Of a run, scores are stored."""
+    """Its table, see `coach_table`; the rubric where it is empty. Of a run, scores are stored."""
     episodes: str = ""
     """Of a run: the name of a file of episodes; by default the last one of training."""
     out: Path | None = None
@@ -131,7 +131,7 @@ def _number(value: float | None, form: str) -> str:
 def _plan_of_scenario(request: CounterfactualRequest) -> _Plan:
     if request.episodes:
         raise CommandError(
-            f"--episodes is {request.episodes!r}, and {request.source!r} is no run; leave it out"
+            f"--from is {request.episodes!r}, and {request.source!r} is no run; leave it out"
         )
     folder = scenario_folder(request.source)
     names = team_names(folder, request.teams or "scripted")

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import tomllib
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import typer
 from rich.console import Console
@@ -17,9 +14,9 @@ from rich.progress import Progress
 from mappa_envs.audit.material import play_material
 from mappa_envs.audit.probing import Inquiry, ProbeReport, Row, ask_all
 from mappa_envs.bench import choose_tasks
+from mappa_envs.commands.coach_option import coach_table
 from mappa_envs.commands.screen import Screen
 from mappa_envs.commands.seats import named_team, team_names
-from mappa_envs.errors import CommandError
 from mappa_envs.registry import make_pipeline
 from mappa_envs.scenario import load_scenario, scenario_folder
 from mappa_envs.tasks.sources import task_source
@@ -35,7 +32,7 @@ class ProbeRequest:
 
     scenario: str = "mathchat"
     coach: tuple[str, ...] = ()
-    """Its table, as `KEY=VALUE`; the rubric where it is empty."""
+    """Its table, see `coach_table`; the rubric where it is empty."""
     teams: str = ""
     """Names with commas between them; when empty `scripted`, `noop` and a faulty one per role."""
     tasks: str = "2"
@@ -79,25 +76,6 @@ def probe_scenario(request: ProbeRequest, *, as_json: bool) -> ProbeReport:
     return report
 
 
-def coach_table(settings: Sequence[str]) -> dict[str, Any]:
-    """Return the table that settings such as `"kind=llm"` and `"temperature=0"` describe.
-
-    A value that is none of TOML is a text.
-
-    Raises:
-        CommandError: a setting is no `KEY=VALUE`, or one key is there twice.
-    """
-    table: dict[str, Any] = {}
-    for setting in settings:
-        key, equals, value = setting.partition("=")
-        if not equals or not key.strip():
-            raise CommandError(f"--coach is {setting!r}; write KEY=VALUE, e.g. kind=rubric")
-        if key.strip() in table:
-            raise CommandError(f"--coach names {key.strip()!r} twice; leave one out")
-        table[key.strip()] = _value(value.strip())
-    return {"kind": "rubric", **table}
-
-
 def show_probes(report: ProbeReport, screen: Screen) -> None:
     """Print a table of the probes, and how many gave alarm."""
     screen.say(f"coach {report.coach}: {report.actions} actions, {report.asked} judgements", "bold")
@@ -121,10 +99,3 @@ def _default_teams(folder: Path) -> str:
         if culprit := load_team(folder, name, scenario).culprit:
             faulty.setdefault(culprit, name)
     return ",".join(("scripted", *(name for name in known if name == NOOP), *faulty.values()))
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text

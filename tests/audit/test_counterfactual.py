@@ -342,7 +342,7 @@ def test_what_was_asked_for_and_is_not_there_is_named(tmp_path: Path) -> None:
         audit_counterfactual(request(resume=True), as_json=True)
     with pytest.raises(CommandError, match="--samples is 0"):
         audit_counterfactual(request(samples=0), as_json=True)
-    with pytest.raises(CommandError, match="--episodes is 'a', and 'mathchat' is no run"):
+    with pytest.raises(CommandError, match="--from is 'a', and 'mathchat' is no run"):
         audit_counterfactual(request(episodes="a"), as_json=True)
     (tmp_path / "config.json").write_text('{"env": {"id": "other/Env-v0"}}')
     with pytest.raises(CommandError, match="its episodes are of 'other/Env-v0'; only those of"):

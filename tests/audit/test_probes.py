@@ -25,7 +25,8 @@ from mappa_envs.audit.probing import (
 )
 from mappa_envs.coach.judging import Question
 from mappa_envs.coach.protocol import CoachContext
-from mappa_envs.commands.probing import ProbeRequest, coach_table, probe_scenario
+from mappa_envs.commands.coach_option import coach_table
+from mappa_envs.commands.probing import ProbeRequest, probe_scenario
 from mappa_envs.errors import CoachError, CommandError, ScenarioError
 from mappa_envs.sandbox.protocol import FileChanges, FileRecord
 from mappa_envs.team_files import TeamScript
@@ -324,8 +325,8 @@ def test_a_coach_table_is_read_from_settings() -> None:
         "temperature": 0.5,
         "json_schema": True,
     }
-    with pytest.raises(CommandError, match="--coach is 'rubric'; write KEY=VALUE"):
-        coach_table(["rubric"])
+    with pytest.raises(CommandError, match="--coach is '=rubric'; write KEY=VALUE"):
+        coach_table(["=rubric"])
     with pytest.raises(CommandError, match="names 'kind' twice"):
         coach_table(["kind=a", "kind=b"])
 
