@@ -21,7 +21,7 @@ from mappa_envs.coach.requests import RESPONSE_FORMAT, CallFailed, Request
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.testing.stub_endpoint import Fail, StubEndpoint
 from mappa_envs.testing.stub_replies import MIXTURE
-from mappa_envs.types import Spent
+from mappa_envs.types import Message, Spent
 
 
 def sent(stub: StubEndpoint) -> list[Any]:
@@ -260,9 +260,8 @@ def test_a_missing_key_is_named_before_anything_is_sent() -> None:
     endpoint = Endpoint(Settings("m", base_url="https://models.example/v1", api_key_env="MY_KEY"))
     with pytest.raises(ScenarioError, match=r"variable MY_KEY is not set; models\.example wants"):
         endpoint.check()
-    error = failure_of(endpoint)
-    assert error.failure == "refused"
-    assert error.spent == Spent()
+    with pytest.raises(ScenarioError, match="variable MY_KEY is not set"):
+        endpoint.judge_blocking((Message(role="user", content="Judge this."),), 10)
     Endpoint(Settings("m", base_url="http://127.0.0.1:9/v1")).check()
     Endpoint(Settings("m", base_url="http://[::1]:9/v1")).check()
 
