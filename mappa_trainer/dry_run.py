@@ -1,14 +1,18 @@
 """`mappa train --dry-run`: what a run will do, and what its coach will cost, before it begins.
 
-An environment whose coach asks a model says what it knows of it in `env.metadata["coach_plan"]`, as
-plain data, numbers from the fewest to the most:
+An environment whose coach asks a model says what it knows of it by a method `coach_plan()`, which
+returns plain data, numbers as `[fewest, expected, most]`:
 
     {
         "kind": "llm",
         "model": "some-model",
         "hindsight": False,
         "roles": {
-            "solver": {"actions": [1, 1], "input_tokens": [900, 5200], "output_tokens": [40, 1024]},
+            "solver": {
+                "actions": [1, 1, 2],
+                "input_tokens": [900, 1300, 5200],
+                "output_tokens": [1, 120, 1024],
+            },
         },
         "usd_per_million": {"input": 0.3, "output": 2.5},
         "budget_usd": 5.0,
@@ -16,7 +20,7 @@ plain data, numbers from the fewest to the most:
 
 `actions` is how many actions a role takes in an episode, and the tokens are those of one call,
 which judges one action. Prices that are not known are None, and so is a budget that is not set.
-Where there is no plan, the coach asks no model.
+Where there is no such method, or it returns None, the coach asks no model.
 """
 
 from __future__ import annotations
@@ -45,30 +49,37 @@ NOT_COUNTED = (
 
 
 @dataclass(frozen=True, slots=True)
-class Range:
-    """From the fewest to the most, e.g. `Range(40, 1024)`."""
+class Estimate:
+    """What is expected, with its bounds, e.g. `Estimate(40, 120, 1024)`."""
 
     fewest: float
+    expected: float
     most: float
 
-    def __add__(self, other: Range) -> Range:
-        """Add the fewest to the fewest, and the most to the most."""
-        return Range(self.fewest + other.fewest, self.most + other.most)
+    def __add__(self, other: Estimate) -> Estimate:
+        """Add the fewest to the fewest, and so on."""
+        return Estimate(
+            self.fewest + other.fewest, self.expected + other.expected, self.most + other.most
+        )
 
-    def __mul__(self, other: Range | float) -> Range:
-        """Multiply in the same way; a number is both the fewest and the most."""
-        factor = other if isinstance(other, Range) else Range(other, other)
-        return Range(self.fewest * factor.fewest, self.most * factor.most)
+    def __mul__(self, other: Estimate | float) -> Estimate:
+        """Multiply in the same way; a number is all three."""
+        factor = other if isinstance(other, Estimate) else Estimate(other, other, other)
+        return Estimate(
+            self.fewest * factor.fewest,
+            self.expected * factor.expected,
+            self.most * factor.most,
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class Judging:
     """What judging takes: calls of a model, tokens, and money."""
 
-    calls: Range
-    input_tokens: Range
-    output_tokens: Range
-    usd: Range | None
+    calls: Estimate
+    input_tokens: Estimate
+    output_tokens: Estimate
+    usd: Estimate | None
     """US dollars; None where the price is not known."""
 
     def __add__(self, other: Judging) -> Judging:
@@ -113,7 +124,8 @@ def dry_run(recipe: Recipe) -> None:
     env = make_env(recipe)
     try:
         check_recipe(recipe, env)
-        planned = plan(recipe, env.metadata.get("coach_plan"), env.possible_agents)
+        coach_plan = getattr(env, "coach_plan", lambda: None)()
+        planned = plan(recipe, coach_plan, env.possible_agents)
     finally:
         env.close()
     console = Console()
@@ -158,7 +170,7 @@ def work_lines(planned: Plan) -> Iterator[str]:
 
 def judging_table(planned: Plan) -> Table:
     """Return a table of what judging takes, by agent and in all."""
-    title = f"what {escape(str(planned.model))} judges, from the fewest to the most"
+    title = f"what {escape(str(planned.model))} judges: expected, and from the fewest to the most"
     table = Table(title=title, title_justify="left")
     for column in ("", "calls", "input tokens", "output tokens", "USD"):
         table.add_column(column, justify="left" if not column else "right", overflow="fold")
@@ -175,20 +187,23 @@ def budget_lines(planned: Plan) -> Iterator[str]:
     budget, total = planned.budget_usd, planned.total
     if budget is None or total is None or total.usd is None:
         return
-    if budget < total.usd.fewest:
-        yield (
-            f"the budget of {dollars(budget)} is below the least that the run costs, "
-            f"{dollars(total.usd.fewest)}: it will stop before its end; raise coach.budget_usd "
-            "or shorten the run"
-        )
-    elif budget < total.usd.most:
-        yield (
-            f"the budget of {dollars(budget)} is below the most that the run may cost, "
-            f"{dollars(total.usd.most)}: it may stop before its end"
-        )
+    bounds = (
+        (total.usd.fewest, "the least that the run costs", "it will stop before its end"),
+        (total.usd.expected, "what the run is expected to cost", "it is expected to stop early"),
+        (total.usd.most, "the most that the run may cost", "it may stop before its end"),
+    )
+    for bound, what, then in bounds:
+        if budget < bound:
+            yield (
+                f"the budget of {dollars(budget)} is below {what}, {dollars(bound)}: {then}; "
+                "raise coach.budget_usd or shorten the run"
+            )
+            return
 
 
-_Bounds = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], Field(strict=False)]
+_Bounds = Annotated[
+    tuple[NonNegativeFloat, NonNegativeFloat, NonNegativeFloat], Field(strict=False)
+]
 _CHECKED = ConfigDict(frozen=True, strict=True, allow_inf_nan=False)
 
 
@@ -224,7 +239,7 @@ def _read(coach_plan: Mapping[str, Any]) -> _CoachPlan:
         first = error.errors()[0]
         where = ".".join(map(str, first["loc"]))
         raise RecipeError(
-            f"the environment's metadata['coach_plan'], {where!r} is {first['input']!r:.80}: "
+            f"the environment's coach_plan(), {where!r} is {first['input']!r:.80}: "
             f"{first['msg']}; mend the environment"
         ) from None
 
@@ -234,12 +249,12 @@ def _judging(coach: _CoachPlan, agent: str, episodes: int) -> Judging:
     name = agent.rpartition("_")[0]  # PettingZoo's agents are called by their kind and a number
     if name not in coach.roles:
         raise RecipeError(
-            f"the environment's metadata['coach_plan'] says nothing of the role of {agent}; its "
+            f"the environment's coach_plan() says nothing of the role of {agent}; its "
             f"roles are {', '.join(coach.roles) or 'none'}; mend the environment"
         )
     role = coach.roles[name]
-    calls = Range(*role.actions) * (2 if coach.hindsight else 1) * episodes
-    read, written = calls * Range(*role.input_tokens), calls * Range(*role.output_tokens)
+    calls = Estimate(*role.actions) * (2 if coach.hindsight else 1) * episodes
+    read, written = calls * Estimate(*role.input_tokens), calls * Estimate(*role.output_tokens)
     price = coach.usd_per_million
     usd = None if price is None else read * (price.input / 1e6) + written * (price.output / 1e6)
     return Judging(calls, read, written, usd)
@@ -251,6 +266,6 @@ def _cells(one: Judging) -> Iterator[str]:
     yield "not known" if one.usd is None else _text(one.usd, dollars)
 
 
-def _text(values: Range, form: Callable[[float], str]) -> str:
-    low, high = form(values.fewest), form(values.most)
-    return low if low == high else f"{low} to {high}"
+def _text(values: Estimate, form: Callable[[float], str]) -> str:
+    expected, low, high = map(form, (values.expected, values.fewest, values.most))
+    return expected if low == high else f"{expected} ({low} to {high})"

@@ -12,7 +12,7 @@ import rich.console
 
 from mappa_envs.cli import main
 from mappa_trainer import dry_run, team
-from mappa_trainer.dry_run import Judging, Plan, Range, budget_lines, judging_table, plan
+from mappa_trainer.dry_run import Estimate, Judging, Plan, budget_lines, judging_table, plan
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
@@ -24,8 +24,16 @@ COACH: dict[str, Any] = {
     "model": "judge[x]",
     "hindsight": False,
     "roles": {
-        "solver": {"actions": [1, 1], "input_tokens": [900, 5000], "output_tokens": [40, 1000]},
-        "coder": {"actions": [1, 3], "input_tokens": [1000, 6000], "output_tokens": [50, 1000]},
+        "solver": {
+            "actions": [1, 1, 1],
+            "input_tokens": [900, 1200, 5000],
+            "output_tokens": [40, 100, 1000],
+        },
+        "coder": {
+            "actions": [1, 2, 3],
+            "input_tokens": [1000, 1500, 6000],
+            "output_tokens": [50, 100, 1000],
+        },
     },
     "usd_per_million": {"input": 0.5, "output": 2.0},
     "budget_usd": None,
@@ -47,7 +55,8 @@ def coach(**changes: Any) -> dict[str, Any]:
 def approx(found: Judging) -> Judging:
     """The same, for a comparison that overlooks rounding."""
     assert found.usd is not None
-    usd = Range(pytest.approx(found.usd.fewest), pytest.approx(found.usd.most))
+    bounds = (found.usd.fewest, found.usd.expected, found.usd.most)
+    usd = Estimate(*map(pytest.approx, bounds))
     return Judging(found.calls, found.input_tokens, found.output_tokens, usd)
 
 
@@ -56,23 +65,23 @@ def test_a_plan_by_hand(recipe: Recipe) -> None:
     assert (planned.iterations, planned.episodes) == (10, 80)
     assert (planned.evaluations, planned.evaluation_episodes) == (5, 20)
     solver = Judging(
-        calls=Range(100, 100),
-        input_tokens=Range(90_000, 500_000),
-        output_tokens=Range(4_000, 100_000),
-        usd=Range(0.045 + 0.008, 0.25 + 0.2),
+        calls=Estimate(100, 100, 100),
+        input_tokens=Estimate(90_000, 120_000, 500_000),
+        output_tokens=Estimate(4_000, 10_000, 100_000),
+        usd=Estimate(0.045 + 0.008, 0.06 + 0.02, 0.25 + 0.2),
     )
     coder = Judging(
-        calls=Range(100, 300),
-        input_tokens=Range(100_000, 1_800_000),
-        output_tokens=Range(5_000, 300_000),
-        usd=Range(0.05 + 0.01, 0.9 + 0.6),
+        calls=Estimate(100, 200, 300),
+        input_tokens=Estimate(100_000, 300_000, 1_800_000),
+        output_tokens=Estimate(5_000, 20_000, 300_000),
+        usd=Estimate(0.05 + 0.01, 0.15 + 0.04, 0.9 + 0.6),
     )
     assert planned.judging == {"solver_0": approx(solver), "coder_0": approx(coder)}
     assert planned.total == Judging(
-        calls=Range(200, 400),
-        input_tokens=Range(190_000, 2_300_000),
-        output_tokens=Range(9_000, 400_000),
-        usd=Range(pytest.approx(0.113), pytest.approx(1.95)),
+        calls=Estimate(200, 300, 400),
+        input_tokens=Estimate(190_000, 420_000, 2_300_000),
+        output_tokens=Estimate(9_000, 30_000, 400_000),
+        usd=Estimate(*map(pytest.approx, (0.113, 0.27, 1.95))),
     )
 
 
@@ -124,6 +133,7 @@ def test_a_price_that_is_not_known_is_none_and_no_budget_is_compared_with_it(
     [
         (None, None),
         (0.1, "the budget of $0.10 is below the least that the run costs, $0.11: it will stop"),
+        (0.2, "the budget of $0.20 is below what the run is expected to cost, $0.27: it is exp"),
         (1.0, "the budget of $1.00 is below the most that the run may cost, $1.95: it may stop"),
         (1.96, None),
     ],
@@ -138,18 +148,36 @@ def test_a_budget_that_will_not_or_may_not_last_is_said_to_be_too_small(
 
 def shown(planned: Plan) -> str:
     file = io.StringIO()
-    rich.console.Console(file=file, width=100).print(judging_table(planned))
+    rich.console.Console(file=file, width=140).print(judging_table(planned))
     return file.getvalue()
 
 
 def test_the_table_shows_what_judging_takes_by_agent_and_in_all(recipe: Recipe) -> None:
     text = shown(plan(recipe, coach(), AGENTS))
     rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines()]
-    assert text.startswith("what judge[x] judges, from the fewest to the most")
+    assert text.startswith("what judge[x] judges: expected, and from the fewest to the most")
     assert [row for row in rows if row] == [
-        ["solver_0", "100", "90,000 to 500,000", "4,000 to 100,000", "$0.053 to $0.45"],
-        ["coder_0", "100 to 300", "100,000 to 1,800,000", "5,000 to 300,000", "$0.060 to $1.50"],
-        ["in all", "200 to 400", "190,000 to 2,300,000", "9,000 to 400,000", "$0.11 to $1.95"],
+        [
+            "solver_0",
+            "100",
+            "120,000 (90,000 to 500,000)",
+            "10,000 (4,000 to 100,000)",
+            "$0.080 ($0.053 to $0.45)",
+        ],
+        [
+            "coder_0",
+            "200 (100 to 300)",
+            "300,000 (100,000 to 1,800,000)",
+            "20,000 (5,000 to 300,000)",
+            "$0.19 ($0.060 to $1.50)",
+        ],
+        [
+            "in all",
+            "300 (200 to 400)",
+            "420,000 (190,000 to 2,300,000)",
+            "30,000 (9,000 to 400,000)",
+            "$0.27 ($0.11 to $1.95)",
+        ],
     ]
 
 
@@ -187,7 +215,7 @@ def test_a_dry_run_writes_nothing_and_loads_no_model(
 ) -> None:
     def make(recipe: Recipe) -> Any:
         env = team.make_env(recipe)
-        env.unwrapped.metadata["coach_plan"] = coach(
+        env.coach_plan = lambda: coach(
             budget_usd=0.001, roles={**COACH["roles"], "verifier": COACH["roles"]["solver"]}
         )
         return env

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from statistics import fmean
 from typing import Any
 
+from mappa_envs.coach.contexts import questions_of
 from mappa_envs.coach.endpoint import Endpoint, Verdict
 from mappa_envs.coach.evidence import MOST_CHARACTERS
+from mappa_envs.coach.judging import Question
 from mappa_envs.coach.prompting import coach_messages, shipped
 from mappa_envs.coach.protocol import Coach, CoachContext
+from mappa_envs.episode import Episode
 from mappa_envs.errors import CoachError
 from mappa_envs.scenario import Scenario
 from mappa_envs.types import Assessment, Turn
 
 CHARACTERS_A_TOKEN = 4
 """By which lengths are estimated before a model has counted them."""
+TOKENS_A_VERDICT = 120
+"""What a verdict in two to five sentences is expected to be; thinking comes on top."""
 
 
 class LLMCoach:
@@ -69,30 +75,42 @@ class LLMCoach:
             return self._without_a_model(turn, context, error)
         return _assessment(said)
 
-    def plan(self) -> dict[str, Any]:
-        """Return what judging one episode takes, from least to most, as plain data.
+    def plan(self, episode: Episode) -> dict[str, Any]:
+        """Return what judging one episode takes, as plain data.
 
-        Lengths are estimates: the least is that of empty texts, the most that of texts as long as
-        they are ever shown, at `CHARACTERS_A_TOKEN`.
+        Numbers are `[fewest, expected, most]`. Lengths are estimates at `CHARACTERS_A_TOKEN`: the
+        fewest are those of empty texts, the most those of texts as long as they are ever shown.
+
+        Args:
+            episode: One that has ended, whose actions and prompts are what is expected.
         """
-        settings = self.endpoint.settings
+        asked = [(q.turn.role, self._length(q)) for q in questions_of(self, episode)]
         return {
             "kind": "llm",
-            "model": settings.model,
-            "roles": {name: self._plan_of(name) for name in self._scenario.roles},
+            "model": self.endpoint.settings.model,
+            "roles": {
+                name: self._plan_of(name, [length for role, length in asked if role == name])
+                for name in self._scenario.roles
+            },
             "usd_per_million": self.endpoint.usd_per_million,
-            "budget_usd": settings.budget_usd,
+            "budget_usd": self.endpoint.settings.budget_usd,
         }
 
-    def _plan_of(self, name: str) -> Mapping[str, Any]:
+    def _plan_of(self, name: str, lengths: Sequence[int]) -> Mapping[str, Any]:
         role, visits = self._scenario.roles[name], self._scenario.visits.count(name)
         fixed = sum(map(len, (shipped("rules"), shipped("evidence"), role.coach)))
         most = fixed + sum(MOST_CHARACTERS.values())
+        characters = (fixed, fmean(lengths) if lengths else fixed, most)
+        answer = self.endpoint.settings.max_tokens
         return {
-            "actions": [visits, visits * role.max_turns],
-            "input_tokens": [fixed // CHARACTERS_A_TOKEN, most // CHARACTERS_A_TOKEN],
-            "output_tokens": [1, self.endpoint.settings.max_tokens],
+            "actions": [visits, len(lengths), visits * role.max_turns],
+            "input_tokens": [round(length / CHARACTERS_A_TOKEN) for length in characters],
+            "output_tokens": [1, min(TOKENS_A_VERDICT, answer), answer],
         }
+
+    def _length(self, question: Question) -> int:
+        messages = coach_messages(question.turn, question.context, self._scenario, self._scale)
+        return sum(len(message["content"]) for message in messages)
 
     def _without_a_model(self, turn: Turn, context: CoachContext, error: CoachError) -> Assessment:
         if error.failure != "over_budget" or self._over_budget is None:

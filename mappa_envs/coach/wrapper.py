@@ -23,6 +23,7 @@ from mappa_envs.coach.judging import (
 )
 from mappa_envs.coach.ledger import Payment, credit_outcome, entry_record
 from mappa_envs.coach.protocol import Coach, CoachContext
+from mappa_envs.coach.rehearsal import rehearsed
 from mappa_envs.env import EnvSnapshot
 from mappa_envs.errors import ActionError, CoachError
 from mappa_envs.forking import Forkable, check_kind
@@ -86,8 +87,6 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         self.hindsight = hindsight
         if self.payment.pays == "hindsight" and not hindsight:
             raise ValueError("pays is 'hindsight', and hindsight is False; set it to True as well")
-        if (plan := getattr(coach, "plan", None)) is not None:
-            self.metadata = {**env.metadata, "coach_plan": {**plan(), "hindsight": hindsight}}
         self._entries: list[LedgerEntry] = []
         self._pending: dict[int, Question] = {}
         self._answers: dict[int, Answer] = {}
@@ -141,6 +140,16 @@ class CoachWrapper(Forkable, BaseWrapper[str, Observation, str]):  # type: ignor
         """
         self._forget_answers()
         super().close()
+
+    def coach_plan(self) -> dict[str, Any] | None:
+        """Return what judging one episode takes, as plain data; None where no model is asked.
+
+        A scripted episode is played in a copy to find out how long texts are; nobody is asked.
+        """
+        plan = getattr(self.coach, "plan", None)
+        if plan is None:
+            return None
+        return {**plan(rehearsed(self.env)), "hindsight": self.hindsight}
 
     def snapshot(self) -> CoachSnapshot:
         """Remember the episode as it is: workspace, ledger, and what is pending.

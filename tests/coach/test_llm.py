@@ -7,13 +7,15 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
-from team import scenario
+from team import make_env, printed, scenario
 
 from mappa_envs import make_pipeline
+from mappa_envs.coach.evidence import MOST_CHARACTERS
 from mappa_envs.coach.protocol import AsyncCoach, CoachContext
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.errors import CoachError, ScenarioError
-from mappa_envs.testing import ScriptedCoach
+from mappa_envs.teams import NOTHING_TO_SAY
+from mappa_envs.testing import ScriptedCoach, play
 from mappa_envs.types import Message, Spent, Turn
 
 pytest.importorskip("openai", reason="needs the extra 'coach'")
@@ -113,20 +115,35 @@ def test_the_right_answer_is_asked_for_by_name_of_the_role_alone() -> None:
 
 
 def test_a_plan_says_what_an_episode_takes() -> None:
-    plan = coach(Verdict(7.5, "fine", "ab" * 32, SPENT)).plan()
+    env = CoachWrapper(make_env(printed("5")), coach(Verdict(7.5, "fine", "ab" * 32, SPENT)))
+    plan = env.coach_plan()
     assert plan["model"] == "small"
+    assert plan["hindsight"] is False
     assert plan["usd_per_million"] == {"input": 0.3, "output": 2.5}
     assert plan["budget_usd"] == 2.0
     assert {name: role["actions"] for name, role in plan["roles"].items()} == {
-        "solver": [1, 1],
-        "coder": [1, 2],
-        "verifier": [1, 1],
+        "solver": [1, 1, 1],
+        "coder": [1, 1, 2],
+        "verifier": [1, 1, 1],
     }
     for role in plan["roles"].values():
-        assert role["output_tokens"] == [1, 500]
-        least, most = role["input_tokens"]
-        assert 200 < least < 2000
-        assert most - least == 42_000 // 4
+        assert role["output_tokens"] == [1, 120, 500]
+        fewest, expected, most = role["input_tokens"]
+        assert 200 < fewest < expected < 1000
+        assert most - fewest == sum(MOST_CHARACTERS.values()) // 4
+    assert env.coach.endpoint.asked == []
+
+
+def test_what_is_expected_is_the_mean_prompt_of_a_scripted_episode() -> None:
+    env = CoachWrapper(make_env(printed("5")), coach(Verdict(7.5, "fine", "ab" * 32, SPENT)))
+    play(env, {name: [NOTHING_TO_SAY] for name in env.possible_agents}, seed=0)
+    expected = [plan["input_tokens"][1] for plan in env.coach_plan()["roles"].values()]
+    prompts = [messages for messages, _, _ in env.coach.endpoint.asked]
+    assert expected == [round(sum(len(m["content"]) for m in p) / 4) for p in prompts]
+
+
+def test_a_coach_that_asks_no_model_has_no_plan() -> None:
+    assert CoachWrapper(make_env(), ScriptedCoach(3.0)).coach_plan() is None
 
 
 # --- tables -------------------------------------------------------------------------------------
@@ -140,7 +157,7 @@ def test_a_coach_is_made_from_a_table() -> None:
     assert isinstance(env, CoachWrapper)
     assert env.coach.id == "llm:m"
     assert env.coach.truth_roles == ("verifier",)
-    assert env.metadata["coach_plan"]["hindsight"] is True
+    assert env.coach_plan()["hindsight"] is True
     assert env.deferred
 
 
