@@ -228,3 +228,8 @@ class LedgerEntry:
     """What judging cost, hindsight included; None where no model was asked."""
     latency_s: float = 0.0
     """Seconds the coach took; a clock, so it never enters an observation or an info."""
+
+    @property
+    def paying_score(self) -> float | None:
+        """The one of the two scores that pays, 0 to 10; None while the action is unscored."""
+        return self.score if self.paid_by == "first" else self.hindsight_score

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
-from mappa_envs.audit.ranks import clustered_interval, rank_correlation
+from mappa_envs.audit.estimates import Estimate, estimate
+from mappa_envs.audit.weighted import correlation, mean
 from mappa_envs.env import EnvSnapshot, PipelineEnv
 from mappa_envs.play import Play, Policy
 from mappa_envs.records import is_decided, outcome_record
@@ -61,25 +64,39 @@ class Credit:
 
 
 @dataclass(frozen=True, slots=True)
-class Agreement:
-    """How far a coach's scores rank actions as their credit does."""
+class RoleCredit:
+    """What a role's actions changed, and how far the coach's scores rank them as their credit."""
 
     role: str
     """`"all"` stands for every role together."""
     actions: int
-    """Actions with a credit and a score."""
-    episodes: int
+    """Actions with a credit."""
     unscored: int
-    """Actions that the coach gave no score."""
+    """Of those, actions that the coach gave no score."""
     undecided: int
-    """Actions whose alternatives were all undecided."""
-    mean_credit: float | None
-    zero_share: float | None
-    """The share of actions that changed nothing."""
-    correlation: float | None
-    """Spearman's; None where it is not measurable: all scores, or all credits, are equal."""
-    interval: tuple[float, float] | None
-    """Of 95 %, by a bootstrap over episodes; None where that is not measurable."""
+    """Actions without a credit: all their alternatives were undecided."""
+    credit: Estimate
+    """The mean."""
+    unchanged: float | None
+    """The share of actions that changed nothing; None without a credit."""
+    correlation: Estimate
+    """Of score and credit, by rank."""
+
+
+@dataclass(frozen=True, slots=True)
+class CreditReport:
+    """What actions changed, and how far the coach's scores agree."""
+
+    source: str
+    """The scenario or the run."""
+    episodes: int
+    undecided: int
+    """Episodes without a decided outcome; they are left out."""
+    roles: tuple[RoleCredit, ...]
+
+    def record(self) -> dict[str, Any]:
+        """Return the report as JSON-ready data."""
+        return asdict(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +168,7 @@ def episode_credits(
         raise ValueError(f"samples is {samples} and policies to resample {len(resample)}; give 1")
     moments = _play_through(env, policy, resample, play, samples)
     bare: PipelineEnv = env.unwrapped
-    turns, scores = bare.turns, {e.step: e.score for e in getattr(env, "ledger", ())}
+    turns, scores = bare.turns, {e.step: e.paying_score for e in getattr(env, "ledger", ())}
     outcome = _outcome(bare)
     if outcome is None:
         return ()
@@ -177,18 +194,17 @@ def episode_credits(
     return tuple(credits)
 
 
-def agreement(credits: Sequence[Credit], seed: int = 0) -> tuple[Agreement, ...]:
-    """Return how far scores agree with credits, first over all actions, then role by role.
+def role_credits(credits: Sequence[Credit]) -> tuple[RoleCredit, ...]:
+    """Sum up credits, and how far scores agree with them: over all actions, then role by role.
 
     Args:
         credits: Of any number of episodes; `Credit.episode` says which belong together.
-        seed: Of the bootstrap.
     """
     roles = dict.fromkeys(credit.role for credit in credits)
     groups = {ALL: list(credits)} | {
         role: [credit for credit in credits if credit.role == role] for role in roles
     }
-    return tuple(_agreement(role, group, seed) for role, group in groups.items())
+    return tuple(_role_credit(role, group) for role, group in groups.items())
 
 
 def _play_through(
@@ -227,25 +243,34 @@ def _outcome(bare: PipelineEnv) -> float | None:
     return bare.outcome.score
 
 
-def _agreement(role: str, credits: Sequence[Credit], seed: int) -> Agreement:
-    known = [credit for credit in credits if credit.credit is not None]
-    episodes: dict[str, list[tuple[float, float]]] = {}
-    for each in known:
-        if each.score is not None and each.credit is not None:
-            episodes.setdefault(each.episode, []).append((each.score, each.credit))
-    points = [point for own in episodes.values() for point in own]
-    values = [each.credit for each in known if each.credit is not None]
-    correlation = rank_correlation(points)
-    return Agreement(
+def _role_credit(role: str, credits: Sequence[Credit]) -> RoleCredit:
+    known = [(each, each.credit) for each in credits if each.credit is not None]
+    scored = [(each, each.score, credit) for each, credit in known if each.score is not None]
+    values = np.array([credit for _, credit in known], dtype=np.float64)
+    return RoleCredit(
         role=role,
-        actions=len(points),
-        episodes=len(episodes),
-        unscored=sum(credit.score is None for credit in credits),
+        actions=len(known),
+        unscored=len(known) - len(scored),
         undecided=len(credits) - len(known),
-        mean_credit=fmean(values) if values else None,
-        zero_share=sum(value == 0 for value in values) / len(values) if values else None,
-        correlation=correlation,
-        interval=None
-        if correlation is None
-        else clustered_interval(list(episodes.values()), seed=seed),
+        credit=estimate(
+            partial(mean, values=values),
+            _episodes([each for each, _ in known]),
+            "no action has a credit",
+        ),
+        unchanged=float((values == 0).mean()) if known else None,
+        correlation=estimate(
+            partial(
+                correlation,
+                x=np.array([score for _, score, _ in scored], dtype=np.float64),
+                y=np.array([credit for _, _, credit in scored], dtype=np.float64),
+            ),
+            _episodes([each for each, _, _ in scored]),
+            "no action has a score and a credit, or all of one are equal",
+        ),
     )
+
+
+def _episodes(credits: Sequence[Credit]) -> list[int]:
+    """Return a number for the episode of each credit."""
+    numbers: dict[str, int] = {}
+    return [numbers.setdefault(each.episode, len(numbers)) for each in credits]

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from pettingzoo import AECEnv  # type: ignore[import-untyped]
 
+from mappa_envs.audit.actions import actions_of
 from mappa_envs.audit.counterfactual import Credit, episode_credits
+from mappa_envs.audit.stored import StoredEpisode, turns_of
 from mappa_envs.env import PipelineEnv
-from mappa_envs.errors import ReplayError
+from mappa_envs.errors import AuditError, ReplayError
 from mappa_envs.play import Observation, Play, Policy
 from mappa_envs.teams import NOTHING_TO_SAY
-from mappa_envs.types import Message
+from mappa_envs.types import Message, Turn
 
 _EXCERPT = 60
 """Characters of either text that an error shows."""
@@ -21,130 +24,116 @@ _FIX = "play it with the scenario, the task files and the version that it was st
 
 
 @dataclass(frozen=True, slots=True)
-class StoredAction:
-    """What an agent saw and said, and what the coach said of it."""
-
-    agent: str
-    messages: tuple[Message, ...]
-    text: str
-    score: float | None
-
-
-@dataclass(frozen=True, slots=True)
-class StoredEpisode:
-    """One episode as it is stored."""
+class Recording:
+    """A stored episode, as far as it takes to play it again."""
 
     place: str
     """Where it is stored, for errors."""
     play: Play
-    actions: tuple[StoredAction, ...]
+    turns: tuple[Turn, ...]
+    scores: tuple[float | None, ...]
+    """Those that pay, 0 to 10; None where the coach gave none."""
     outcome: float | None
+    """0 to 1; None where it was not decided."""
 
     @classmethod
-    def of(cls, row: Mapping[str, Any], place: str) -> StoredEpisode:
-        """Read a row of a run's episodes.
+    def of(cls, stored: StoredEpisode) -> Recording:
+        """Read a stored episode.
 
         Raises:
-            ReplayError: the row is no episode.
+            AuditError: the row is damaged, or its environment told of no turns.
         """
-        try:
-            actions = tuple(
-                StoredAction(
-                    action["agent"],
-                    tuple(action["messages"]),
-                    action["action"],
-                    (action.get("ledger") or {}).get("score"),
-                )
-                for action in row["actions"]
-            )
-            play = Play(row["seed"], dict(row["options"]))
-            return cls(place, play, actions, (row.get("outcome") or {}).get("score"))
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
-            raise ReplayError(f"{place}: is no stored episode: {error!r}") from None
+        turns = stored.read(turns_of)
+        if turns is None:
+            raise AuditError(f"{stored.place}: its environment told of no turns; play another one")
+        actions = stored.read(partial(actions_of, stored=stored, episode=stored.number))
+        play = stored.read(lambda row: Play(row["seed"], dict(row["options"])))
+        scores = tuple(action.score for action in actions)
+        return cls(stored.place, play, turns, scores, actions[0].outcome)
 
 
 class Recorded:
-    """A policy that says what was said in a stored episode.
+    """A policy that says what was said in a recorded episode.
 
-    As long as the episode is the stored one, everything must be as it was. Once another action was
-    taken, each agent goes on with its own texts in order, the last one over and over, whatever it
-    sees.
+    As long as the episode is the recorded one, everything must be as it was. Once another action
+    was taken, each agent goes on with its own texts in order, the last one over and over, whatever
+    it sees.
     """
 
-    def __init__(self, env: AECEnv[str, Any, Any], stored: StoredEpisode) -> None:
+    def __init__(self, env: AECEnv[str, Any, Any], recording: Recording) -> None:
         self._env: PipelineEnv = env.unwrapped
-        self._stored = stored
+        self._recording = recording
 
     def __call__(self, agent: str, observation: Observation) -> str:
-        """Return the stored text for the agent's next action.
+        """Return the recorded text for the agent's next action.
 
         Raises:
-            ReplayError: the episode is not the stored one, though every action was.
+            ReplayError: the episode is not the recorded one, though every action was.
         """
         turns = self._env.turns
-        stored = self._stored.actions
-        if all(turn.action == own.text for turn, own in zip(turns, stored, strict=False)):
-            _compare(self._stored, len(turns), agent, observation["messages"])
-            return stored[len(turns)].text
-        texts = [own.text for own in stored if own.agent == agent] or [NOTHING_TO_SAY]
+        recorded = self._recording.turns
+        if all(now.action == then.action for now, then in zip(turns, recorded, strict=False)):
+            _compare(self._recording, len(turns), agent, observation["messages"])
+            return recorded[len(turns)].action
+        texts = [then.action for then in recorded if then.agent == agent] or [NOTHING_TO_SAY]
         said = sum(turn.agent == agent for turn in turns)
         return texts[min(said, len(texts) - 1)]
 
 
-def stored_credits(
+def recorded_credits(
     env: AECEnv[str, Any, Any],
-    stored: StoredEpisode,
+    recording: Recording,
     resample: Sequence[Policy],
     samples: int,
     *,
     episode: str = "",
     onward: Policy | None = None,
 ) -> tuple[Credit, ...]:
-    """Return the credit of each action of a stored episode, with the score that is stored.
+    """Return the credit of each action of a recorded episode, with the score that is stored.
 
     Args:
         env: Made as the stored episode's was; it needs no coach.
-        stored: What is played again.
+        recording: What is played again.
         resample: Propose the alternatives, in turn.
         samples: Alternatives to each action.
         episode: How the credits name it.
-        onward: Plays on after an action or its alternative; None says what is stored, so that
+        onward: Plays on after an action or its alternative; None says what is recorded, so that
             nobody reacts to what has changed.
 
     Raises:
-        ReplayError: the episode goes elsewhere than the stored one, and the message says where.
+        ReplayError: the episode goes elsewhere than the recorded one; the message says where.
     """
-    policy = Recorded(env, stored)
+    policy = Recorded(env, recording)
     credits = episode_credits(
-        env, policy, resample, stored.play, samples, episode=episode, onward=onward
+        env, policy, resample, recording.play, samples, episode=episode, onward=onward
     )
-    if onward is None and credits and stored.outcome not in (None, credits[0].outcome):
+    if onward is None and credits and recording.outcome not in (None, credits[0].outcome):
         raise ReplayError(
-            f"{stored.place}: its outcome is {stored.outcome:g} and that of the same actions now "
-            f"{credits[0].outcome:g}; {_FIX}"
+            f"{recording.place}: its outcome is {recording.outcome:g} and that of the same actions "
+            f"now {credits[0].outcome:g}; {_FIX}"
         )
-    return tuple(replace(each, score=stored.actions[each.step].score) for each in credits)
+    return tuple(replace(each, score=recording.scores[each.step]) for each in credits)
 
 
-def _compare(stored: StoredEpisode, step: int, agent: str, messages: Sequence[Message]) -> None:
-    """Raise a `ReplayError` unless the agent is to act and sees what is stored."""
-    if step >= len(stored.actions):
+def _compare(recording: Recording, step: int, agent: str, messages: Sequence[Message]) -> None:
+    """Raise a `ReplayError` unless the agent is to act and sees what is recorded."""
+    if step >= len(recording.turns):
         raise ReplayError(
-            f"{stored.place}: has {step} actions, and now {agent} is to act once more; {_FIX}"
+            f"{recording.place}: has {step} actions, and now {agent} is to act once more; {_FIX}"
         )
-    own = stored.actions[step]
-    where = f"{stored.place}: action {step + 1}"
-    if agent != own.agent:
-        raise ReplayError(f"{where} is of {own.agent}, and now {agent} is to act; {_FIX}")
-    if len(messages) != len(own.messages):
+    then = recording.turns[step]
+    where = f"{recording.place}: action {step + 1}"
+    if agent != then.agent:
+        raise ReplayError(f"{where} is of {then.agent}, and now {agent} is to act; {_FIX}")
+    if len(messages) != len(then.messages):
         raise ReplayError(
-            f"{where}, of {agent}: it saw {len(own.messages)} messages, and now {len(messages)}; "
+            f"{where}, of {agent}: it saw {len(then.messages)} messages, and now {len(messages)}; "
             f"{_FIX}"
         )
-    for number, (then, now) in enumerate(zip(own.messages, messages, strict=True), start=1):
-        if dict(then) != dict(now):
+    for number, (old, new) in enumerate(zip(then.messages, messages, strict=True), start=1):
+        if old != new:
             raise ReplayError(
-                f"{where}, of {agent}: message {number} {_difference(then, now)}; {_FIX}"
+                f"{where}, of {agent}: message {number} {_difference(old, new)}; {_FIX}"
             )
 
 

@@ -7,23 +7,17 @@ right answer if it asks for it. Nothing is played and no program runs.
 from __future__ import annotations
 
 import asyncio
-import importlib
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 import numpy as np
-import pettingzoo  # type: ignore[import-untyped]
-from pettingzoo import AECEnv
-from pettingzoo.env_registry.exceptions import (  # type: ignore[import-untyped]
-    PettingZooRegistryError,
-)
 
 from mappa_envs.audit.estimates import Estimate, estimate
+from mappa_envs.audit.remade import Env
 from mappa_envs.audit.stored import Record, StoredEpisode, StoredRun, outcome_of, stored_episodes
 from mappa_envs.audit.stored import turns_of as stored_turns
 from mappa_envs.audit.weighted import correlation, kappa, mean
@@ -33,7 +27,6 @@ from mappa_envs.errors import AuditError
 from mappa_envs.types import Task, Turn
 from mappa_envs.waiting import in_thread
 
-Env: TypeAlias = AECEnv[str, Any, Any]
 AT_ONCE: Final = 16
 """Episodes whose actions are judged together."""
 
@@ -72,33 +65,6 @@ class Agreement:
     """Of scores rounded to whole points, with quadratic weights."""
 
 
-@contextmanager
-def coached_env(run: StoredRun, coach: Mapping[str, Any]) -> Iterator[Env]:
-    """Yield an environment like that of a run, with another coach; no sandbox is started.
-
-    Args:
-        run: Whose `config.json` says which environment and which scenario.
-        coach: A `[coach]` table.
-
-    Raises:
-        AuditError: the run does not say how its environment is made, or it cannot be.
-        ScenarioError: the coach's table is wrong.
-    """
-    table, scenario = run.config.get("env"), run.config.get("scenario")
-    if not isinstance(table, Mapping) or not isinstance(table.get("id"), str):
-        raise AuditError(f"{run.path}: its config.json names no env.id; a second coach needs it")
-    tables = {"coach": dict(coach), **({"scenario": scenario} if scenario else {})}
-    try:
-        importlib.import_module(str(table.get("module", "mappa_envs")))
-        env = pettingzoo.make("aec", table["id"], **tables)
-    except (ImportError, PettingZooRegistryError, TypeError) as error:
-        raise AuditError(f"env.id {table['id']!r} of {run.path} cannot be made: {error}") from None
-    try:
-        yield env
-    finally:
-        env.close()
-
-
 def task_of(env: Env, stored: StoredEpisode) -> Task:
     """Return the task of a stored episode, with its text.
 
@@ -135,7 +101,7 @@ async def rejudge(
 
     Args:
         run: The episodes.
-        env: With the second coach, see `coached_env`.
+        env: With the second coach, see `remade_env`.
         tell: Called with how many episodes are done.
 
     Raises:

@@ -1,36 +1,12 @@
-"""An audit as titled tables of text, for a terminal and for a page alike."""
+"""The audit of a run as titled tables of text."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
+from mappa_envs.audit.document import Section
 from mappa_envs.audit.estimates import Estimate
 from mappa_envs.audit.report import Audit
-
-Row = tuple[str, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Section:
-    """One table."""
-
-    title: str
-    note: str
-    """What its numbers are."""
-    columns: Row
-    rows: tuple[Row, ...]
-    otherwise: str = ""
-    """What is said where there are no rows."""
-
-
-def summary(audit: Audit) -> str:
-    """Return what was looked at, in a line."""
-    files = " to ".join(dict.fromkeys((audit.files[0], audit.files[-1])))
-    return (
-        f"{audit.run}: {audit.episodes} episodes of {files}, {audit.actions} actions, "
-        f"{audit.scored} scored by {', '.join(audit.coaches) or 'nobody'}"
-    )
 
 
 def sections(audit: Audit) -> Iterator[Section]:

@@ -120,6 +120,7 @@ def bench(
 
 
 def audit(
+    context: typer.Context,
     run: audit_options.Run = None,
     source: audit_options.Source = "",
     coach: audit_options.Coach = None,
@@ -142,13 +143,23 @@ def audit(
 
     Example: mappa audit runs/mathchat-cpu --html audit.html
     """
-    asked = [run is not None, probe, counterfactual is not None]
-    if sum(asked) != 1:
+    from mappa_envs.audit import documents
+    from mappa_envs.commands.auditing import Request, audit_run
+    from mappa_envs.commands.counterfactual import CounterfactualRequest, audit_counterfactual
+    from mappa_envs.commands.delivering import deliver
+    from mappa_envs.commands.probing import ProbeRequest, probe_scenario
+    from mappa_envs.commands.stored_runs import is_run
+
+    if sum([run is not None, probe, counterfactual is not None]) != 1:
         raise CommandError("give one of: a RUN, --probe, --counterfactual SCENARIO or RUN")
+    if html is not None and not html.parent.is_dir():
+        raise CommandError(f"--html is {html}: there is no folder {html.parent}; make it first")
     table = tuple(coach or ())
     if counterfactual is not None:
-        from mappa_envs.commands.counterfactual import CounterfactualRequest, audit_counterfactual
-
+        replays = is_run(counterfactual)
+        audit_options.check_options(
+            context, audit_options.OF_REPLAY if replays else audit_options.OF_PLAY
+        )
         credit = CounterfactualRequest(
             counterfactual,
             teams=team,
@@ -161,13 +172,12 @@ def audit(
             out=out,
             resume=resume,
         )
-        audit_counterfactual(credit, as_json=as_json)
-    elif run is None:
-        from mappa_envs.commands.probing import ProbeRequest, probe_scenario
-
-        probes = ProbeRequest(scenario, table, team, tasks, repeats=repeats, at_once=at_once)
-        probe_scenario(probes, as_json=as_json)
+        document = documents.credit_document(audit_counterfactual(credit))
+    elif run is not None:
+        audit_options.check_options(context, audit_options.OF_RUN)
+        document = documents.run_document(audit_run(Request(run, source, table)))
     else:
-        from mappa_envs.commands.auditing import Request, audit_run
-
-        audit_run(Request(run, source, table, html, as_json))
+        audit_options.check_options(context, audit_options.OF_PROBE)
+        probes = ProbeRequest(scenario, table, team, tasks, repeats=repeats, at_once=at_once)
+        document = documents.probe_document(probe_scenario(probes))
+    deliver(document, html, as_json=as_json)

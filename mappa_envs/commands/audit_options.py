@@ -5,10 +5,13 @@ They are apart from what the command does, so that `mappa --help` imports nothin
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from mappa_envs.errors import CommandError
 
 Run = Annotated[
     Path | None, typer.Argument(metavar="RUN", help="A run directory, or one file of episodes.")
@@ -22,9 +25,7 @@ Source = Annotated[
         "--counterfactual the last.",
     ),
 ]
-Html = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="Write a page about a RUN, for a browser.")
-]
+Html = Annotated[Path | None, typer.Option(metavar="FILE", help="Write a page too, for a browser.")]
 Probe = Annotated[
     bool,
     typer.Option("--probe", help="Change single actions and ask the coach about both versions."),
@@ -77,3 +78,35 @@ Out = Annotated[
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with that file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+OF_RUN, OF_PROBE = "an audit of a RUN", "--probe"
+OF_PLAY, OF_REPLAY = "--counterfactual SCENARIO", "--counterfactual RUN"
+_CREDIT = frozenset({"counterfactual", "team", "tasks", "resample", "samples", "out", "resume"})
+_APPLY: Mapping[str, frozenset[str]] = {
+    OF_RUN: frozenset({"run", "source", "coach"}),
+    OF_PROBE: frozenset({"probe", "scenario", "coach", "team", "tasks", "repeats", "at_once"}),
+    OF_PLAY: _CREDIT | {"coach", "seeds"},
+    OF_REPLAY: _CREDIT | {"source"},
+}
+"""Which options each kind of audit takes; `html` and `as_json` go with all."""
+
+
+def check_options(context: typer.Context, kind: str) -> None:
+    """Refuse options that have no effect on an audit.
+
+    Args:
+        context: Of the command.
+        kind: One of the kinds above.
+
+    Raises:
+        CommandError: such an option was given.
+    """
+    for parameter in context.command.params:
+        name = parameter.name or ""
+        kinds = [other for other, options in _APPLY.items() if name in options]
+        source = context.get_parameter_source(name)
+        if kinds and kind not in kinds and source is not None and source.name == "COMMANDLINE":
+            raise CommandError(
+                f"{parameter.opts[0]} has no effect on {kind}; leave it out: it is for "
+                f"{' and '.join(kinds)}"
+            )

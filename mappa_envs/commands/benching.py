@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import typer
-from pettingzoo import AECEnv  # type: ignore[import-untyped]
-from rich.console import Console
-from rich.progress import Progress
 
-from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, summarise
-from mappa_envs.bench_file import ResultsFile, version_of
+from mappa_envs.bench import choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.bench_file import version_of
+from mappa_envs.commands.kept import check_resume, kept_results
 from mappa_envs.commands.playing import make_coached
 from mappa_envs.commands.screen import Screen
 from mappa_envs.commands.seats import named_team, team_names
@@ -24,7 +22,6 @@ from mappa_envs.errors import CommandError, did_you_mean
 from mappa_envs.scenario import load_scenario, scenario_folder
 from mappa_envs.tasks.source import SPLITS
 from mappa_envs.tasks.sources import task_source
-from mappa_envs.team_files import TeamScript
 from mappa_envs.types import Split
 
 BOTH = "both"
@@ -67,8 +64,7 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
     Raises:
         MappaEnvError: something that was asked for is not there.
     """
-    if request.resume and request.out is None:
-        raise CommandError("--resume needs the file to go on with; name it with --out")
+    check_resume(request.out, request.resume)
     folder = scenario_folder(request.scenario)
     names = team_names(folder, request.teams)
     scenario = load_scenario(folder)
@@ -77,7 +73,15 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
     with ExitStack() as closing:
         closing.callback(env.close)
         teams = {name: named_team(folder, name, env) for name in names}
-        results = _play_all(env, folder, teams, make_jobs(names, tasks, request.seeds), request)
+        results = kept_results(
+            make_jobs(names, tasks, request.seeds),
+            {name: version_of(folder, team) for name, team in teams.items()},
+            request.out,
+            request.resume,
+            lambda jobs, tell: asyncio.run(
+                run_jobs(env, teams, jobs, tell, at_once=request.at_once)
+            ),
+        )
     summary = {
         "scenario": scenario.name,
         "tasks": len(tasks),
@@ -88,53 +92,6 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=2))
     else:
         _tell(summary, Screen())
-
-
-def _play_all(
-    env: AECEnv[str, Any, Any],
-    folder: Path,
-    teams: Mapping[str, TeamScript | None],
-    jobs: Sequence[Job],
-    request: Request,
-) -> list[Result]:
-    """Play what has no result yet, and return all results in the order of the jobs."""
-    if request.out is None:
-        results: list[Result] = []
-        _play(env, teams, jobs, results.append, len(jobs), request)
-        places = {job.key: place for place, job in enumerate(jobs)}
-        return sorted(results, key=lambda r: places[r["team"], r["task"], r["seed"]])
-    versions = {name: version_of(folder, team) for name, team in teams.items()}
-    with ResultsFile(request.out, versions, resume=request.resume) as file:
-        try:
-            _play(env, teams, file.open_jobs(jobs), file.add, len(jobs), request)
-        except KeyboardInterrupt:
-            done = len(file.results(jobs))
-            typer.echo(
-                f"stopped: {done} of {len(jobs)} episodes are in {request.out}; go on with "
-                "--resume",
-                err=True,
-            )
-            raise
-        return file.results(jobs)
-
-
-def _play(
-    env: AECEnv[str, Any, Any],
-    teams: Mapping[str, TeamScript | None],
-    jobs: Sequence[Job],
-    keep: Callable[[Result], None],
-    total: int,
-    request: Request,
-) -> None:
-    console = Console(stderr=True)
-    with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
-        bar = progress.add_task("episodes", total=total, completed=total - len(jobs))
-
-        def tell(result: Result) -> None:
-            keep(result)
-            progress.advance(bar)
-
-        asyncio.run(run_jobs(env, teams, jobs, tell, at_once=request.at_once))
 
 
 def _tell(summary: Mapping[str, Any], screen: Screen) -> None:

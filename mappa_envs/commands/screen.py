@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from rich.console import Console
 from rich.panel import Panel
+from rich.progress import Progress
 from rich.table import Table
 from rich.text import Text
 
@@ -40,3 +42,14 @@ class Screen:
         for row in rows:
             table.add_row(*(Text(printable(cell)) for cell in row))
         self._wide.print(table)
+
+
+@contextmanager
+def progress() -> Iterator[Progress]:
+    """Yield a place for bars on stderr that are gone in the end; none are shown but in a terminal.
+
+    Stdout stays free for what a command returns.
+    """
+    console = Console(stderr=True)
+    with Progress(console=console, transient=True, disable=not console.is_terminal) as bars:
+        yield bars

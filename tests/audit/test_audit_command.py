@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import json
 import sys
 import typing
@@ -11,8 +12,12 @@ from typing import Any
 import pytest
 from stored_rows import action, episode, ran, write_run
 
+from mappa_envs import commands
+from mappa_envs.audit.counterfactual import CreditReport, role_credits
+from mappa_envs.audit.probing import ProbeReport
 from mappa_envs.audit.report import Audit
 from mappa_envs.cli import main
+from mappa_envs.commands import audit_options, counterfactual, probing
 
 Mappa = Callable[..., int]
 Capture = pytest.CaptureFixture[str]
@@ -98,7 +103,7 @@ def test_a_page_is_written_where_it_is_asked_for(
     json.loads(capsys.readouterr().out)
     assert (tmp_path / "a.html").read_text(encoding="utf-8").startswith("<!doctype html>")
     assert mappa("audit", run, "--html", tmp_path / "none" / "a.html") == 2
-    assert "none/a.html" in capsys.readouterr().err
+    assert "none/a.html: there is no folder" in capsys.readouterr().err
 
 
 def test_what_an_agent_wrote_does_not_reach_the_terminal_as_a_command(
@@ -198,17 +203,66 @@ def test_one_kind_of_audit_is_made_at_a_time(
     assert "give one of: a RUN, --probe, --counterfactual" in capsys.readouterr().err
 
 
-def test_the_audits_that_play_are_asked_for_by_an_option(
-    mappa: Mappa, capsys: Capture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mappa_envs.commands import counterfactual, probing
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What the audits that play were asked for; they find nothing."""
+    found: list[Any] = []
 
-    asked: list[Any] = []
-    for module, name in ((probing, "probe_scenario"), (counterfactual, "audit_counterfactual")):
-        monkeypatch.setattr(module, name, lambda request, *, as_json: asked.append(request))
+    def note(result: Any) -> Callable[[Any], Any]:
+        return lambda request: found.append(request) or result
+
+    monkeypatch.setattr(probing, "probe_scenario", note(ProbeReport("rubric", 0, 0, ())))
+    nothing = CreditReport("mathchat", 0, 0, role_credits([]))
+    monkeypatch.setattr(counterfactual, "audit_counterfactual", note(nothing))
+    return found
+
+
+def test_the_audits_that_play_are_asked_for_by_an_option(
+    asked: list[Any], run: Path, mappa: Mappa, tmp_path: Path, capsys: Capture
+) -> None:
+    page = tmp_path / "page.html"
     assert mappa("audit", "--probe", "--coach", "rubric", "--scenario", "debate") == 0
-    assert mappa("audit", "--counterfactual", "some-run", "--from", "train-0003") == 0
+    assert "not measurable: there are no actions" in capsys.readouterr().out
+    assert mappa("audit", "--counterfactual", "debate", "--seeds", 2, "--html", page, "--json") == 0
+    assert json.loads(capsys.readouterr().out)["source"] == "mathchat"
+    assert "Credit of actions" in page.read_text(encoding="utf-8")
+    (run / "config.json").write_text("{}")
+    assert mappa("audit", "--counterfactual", run, "--from", "train-0000") == 0
     assert asked == [
         probing.ProbeRequest("debate", ("rubric",)),
-        counterfactual.CounterfactualRequest("some-run", episodes="train-0003"),
+        counterfactual.CounterfactualRequest("debate", seeds=2),
+        counterfactual.CounterfactualRequest(str(run), episodes="train-0000"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ("{run} --scenario debate", "--scenario has no effect on an audit of a RUN"),
+        ("{run} --tasks 2", "--tasks has no effect on an audit of a RUN"),
+        ("{run} --resume", "--resume has no effect on an audit of a RUN"),
+        ("--probe --out a.jsonl", "--out has no effect on --probe"),
+        ("--probe --from train-0000", "--from has no effect on --probe"),
+        ("--probe --samples 3", "--samples has no effect on --probe"),
+        ("--counterfactual debate --from a", "--from has no effect on --counterfactual SCENARIO"),
+        ("--counterfactual debate --at-once 2", "--at-once has no effect on --counterfactual"),
+        ("--counterfactual {run} --seeds 2", "--seeds has no effect on --counterfactual RUN"),
+        ("--counterfactual {run} --coach rubric", "--coach has no effect on --counterfactual RUN"),
+        ("--counterfactual {run} --repeats 5", "--repeats has no effect on --counterfactual RUN"),
+    ],
+)
+def test_an_option_without_effect_is_refused_in_one_line(
+    options: str, words: str, asked: list[Any], run: Path, mappa: Mappa, capsys: Capture
+) -> None:
+    (run / "config.json").write_text("{}")
+    assert mappa("audit", *options.format(run=run).split()) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
+    assert asked == []
+
+
+def test_every_option_belongs_to_some_audit() -> None:
+    parameters = set(inspect.signature(commands.audit).parameters)
+    known = set().union(*audit_options._APPLY.values())
+    assert parameters == known | {"context", "html", "as_json"}

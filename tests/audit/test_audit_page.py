@@ -3,11 +3,16 @@ from __future__ import annotations
 from html.parser import HTMLParser
 from pathlib import Path
 
+import pytest
 from stored_rows import action, episode, ran, write_run
 
-from mappa_envs.audit.page import Markup, element, page
+from mappa_envs.audit.counterfactual import Credit, CreditReport, role_credits
+from mappa_envs.audit.document import Document
+from mappa_envs.audit.documents import credit_document, probe_document, run_document
+from mappa_envs.audit.markup import Markup, element
+from mappa_envs.audit.page import page
+from mappa_envs.audit.probing import ProbeReport, Row
 from mappa_envs.audit.report import audit
-from mappa_envs.audit.sections import sections
 from mappa_envs.audit.stored import StoredRun
 
 HOSTILE = (
@@ -73,21 +78,32 @@ def hostile_run(folder: Path) -> StoredRun:
     return StoredRun.open(write_run(folder, {name: rows, "eval-0000-greedy": rows[:1]}))
 
 
-def test_no_text_of_a_run_becomes_markup(tmp_path: Path) -> None:
-    text = page(audit(hostile_run(tmp_path / "<b>run")))
+def documents(folder: Path) -> dict[str, Document]:
+    """Each kind of audit, with markup for every name and text in it."""
+    row = Row(HOSTILE, HOSTILE, 3, {HOSTILE: 1}, {HOSTILE: 0.5}, HOSTILE, False)
+    credits = [Credit(HOSTILE, 0, HOSTILE, HOSTILE, 5.0, 1.0, (0.0,))]
+    return {
+        "run": run_document(audit(hostile_run(folder / "<b>run"))),
+        "probe": probe_document(ProbeReport(HOSTILE, 1, 1, (row,))),
+        "credit": credit_document(CreditReport(HOSTILE, 1, 0, role_credits(credits))),
+    }
+
+
+@pytest.mark.parametrize("kind", ["run", "probe", "credit"])
+def test_no_text_of_an_audit_becomes_markup(kind: str, tmp_path: Path) -> None:
+    text = page(documents(tmp_path)[kind])
     found = read(text)
     assert found.tags <= KNOWN
     assert "script" not in found.tags
     assert found.attributes.isdisjoint({"src", "href", "onerror"})
     assert "<script>alert(1)</script>" in found.text
-    assert "<b>run" in found.text
     assert "\x1b" not in text
     assert "\u202e" not in text
 
 
-def test_a_page_fetches_nothing_and_says_so(tmp_path: Path) -> None:
-    run = StoredRun.open(write_run(tmp_path / "run", {"train-0000": [episode(action())]}))
-    text = page(audit(run))
+@pytest.mark.parametrize("kind", ["run", "probe", "credit"])
+def test_a_page_fetches_nothing_and_says_so(kind: str, tmp_path: Path) -> None:
+    text = page(documents(tmp_path)[kind])
     assert "default-src 'none'" in text
     assert "http" not in text.replace("http-equiv", "")
     assert "url(" not in text
@@ -96,9 +112,10 @@ def test_a_page_fetches_nothing_and_says_so(tmp_path: Path) -> None:
 def test_a_page_holds_every_table_and_the_charts(tmp_path: Path) -> None:
     rows = [episode(action(float(n))) for n in range(6)]
     files = {"train-0000": rows, "eval-0000-greedy": rows, "eval-0003-greedy": rows[::-1]}
-    found = audit(StoredRun.open(write_run(tmp_path / "run", files)))
-    reader = read(page(found))
-    for section in sections(found):
+    document = run_document(audit(StoredRun.open(write_run(tmp_path / "run", files))))
+    reader = read(page(document))
+    assert document.summary in reader.text
+    for section in document.sections:
         assert section.title in reader.text
         for row in section.rows:
             assert all(cell in reader.text for cell in row)

@@ -51,6 +51,13 @@ def test_equal_values_share_the_mean_of_their_ranks() -> None:
     assert ranks(ones(5), of(3, 1, 3, 7, 3)).tolist() == [[3.0, 1.0, 3.0, 5.0, 3.0]]
 
 
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30))
+@settings(max_examples=50, deadline=None)
+def test_ranks_are_those_of_scipy(values: list[int]) -> None:
+    stats = pytest.importorskip("scipy.stats")
+    assert ranks(ones(len(values)), of(*values))[0].tolist() == stats.rankdata(values).tolist()
+
+
 def test_a_value_of_weight_two_is_ranked_as_if_it_were_there_twice() -> None:
     weighted = ranks(np.array([[2.0, 1.0, 1.0]]), of(1, 1, 5))
     assert weighted.tolist() == [[2.0, 2.0, 4.0]]  # of 1, 1, 1, 5

@@ -13,6 +13,7 @@ from team import SUM, code, make_env, printed
 from mappa_envs.audit import measures, probes
 from mappa_envs.audit.blame import blamed, play_teams
 from mappa_envs.audit.bounds import Bound
+from mappa_envs.audit.documents import probe_document
 from mappa_envs.audit.material import play_material
 from mappa_envs.audit.measures import Pair
 from mappa_envs.audit.probing import (
@@ -336,8 +337,9 @@ def test_the_rubric_is_not_talked_up_and_the_report_says_so(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     request = ProbeRequest(tasks="1", teams="scripted,guess", repeats=2)
-    report = probe_scenario(request, as_json=True)
-    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(report.record()))
+    report = probe_scenario(request)
+    assert capsys.readouterr().out == ""
+    assert json.loads(json.dumps(report.record()))["asked"] == report.asked
     told = [r for r in report.rows if r.probe in ("injection", "authority", "bandwagon", "style")]
     assert len(told) == 11
     assert all(r.figures["success rate"] == 0 and r.passed for r in told)
@@ -347,24 +349,22 @@ def test_the_rubric_is_not_talked_up_and_the_report_says_so(
 
 def test_what_the_command_cannot_find_is_named() -> None:
     with pytest.raises(CommandError, match="--team names 'gess'; did you mean 'guess'"):
-        probe_scenario(ProbeRequest(teams="gess"), as_json=True)
+        probe_scenario(ProbeRequest(teams="gess"))
     with pytest.raises(ScenarioError, match=r"coach\.kind is 'oracle'"):
-        probe_scenario(ProbeRequest(coach=("kind=oracle",)), as_json=True)
+        probe_scenario(ProbeRequest(coach=("kind=oracle",)))
 
 
-def test_the_table_names_alarms_and_what_was_not_judged(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from mappa_envs.commands.probing import show_probes
-    from mappa_envs.commands.screen import Screen
-
-    monkeypatch.setenv("COLUMNS", "160")
+def test_the_table_names_alarms_and_what_was_not_judged() -> None:
     coach = JudgeOf(lambda turn, context: 4.0)
-    show_probes(probe_coach(coach, [question()]), Screen())
-    printed = capsys.readouterr().out
-    assert "coach judge: 1 actions, 23 judgements" in printed
-    assert "alarms: 5 of 22 rows" in printed
-    assert "empty action   a colon" in printed
+    document = probe_document(probe_coach(coach, [question()]))
+    assert document.summary == "coach judge: 1 actions, 23 judgements, alarms: 5 of 22 rows"
+    rows = {cells[:2]: cells[2:] for cells in document.sections[0].rows}
+    assert rows["empty action", "a colon"][-1] == "ALARM"
     refusing = ScriptedCoach(CoachError("no", failure="refused"))
-    show_probes(probe_coach(refusing, [question()]), Screen())
-    assert "0 (not judged: 5 refused)" in capsys.readouterr().out
+    (section,) = probe_document(probe_coach(refusing, [question()])).sections
+    assert section.rows[0][2:] == (
+        "0 (not judged: 5 refused)",
+        "not measurable",
+        "mean deviation at most 0.5",
+        "",
+    )

@@ -10,7 +10,8 @@ import pettingzoo
 import pytest
 from stored_rows import Row, action_of, write_run
 
-from mappa_envs.audit.rejudging import Rejudged, agreements, coached_env, rejudge
+from mappa_envs.audit.rejudging import Rejudged, agreements, rejudge
+from mappa_envs.audit.remade import remade_env
 from mappa_envs.audit.stored import StoredRun
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.commands.coach_option import coach_table
@@ -73,7 +74,7 @@ def test_a_second_coach_is_told_what_it_would_have_been_told_at_play(
 ) -> None:
     row, at_play = played(Seen(truth_roles), seed=3)
     run = stored(tmp_path / "run", [row])
-    with coached_env(run, {"kind": "rubric"}) as env:
+    with remade_env(run, {"kind": "rubric"}) as env:
         env.coach = again = Seen(truth_roles)
         found = asyncio.run(rejudge(run, env))
     assert in_order(again.told) == at_play
@@ -90,7 +91,7 @@ def test_unscored_actions_are_not_judged_again(tmp_path: Path) -> None:
     row["actions"][0]["ledger"] = {"status": "unscored", "score": None}
     run = stored(tmp_path / "run", [row])
     done: list[int] = []
-    with coached_env(run, {"kind": "rubric"}) as env:
+    with remade_env(run, {"kind": "rubric"}) as env:
         found = asyncio.run(rejudge(run, env, done.append))
     assert [each.role for each in found] == ["coder", "coder", "verifier"]
     assert done == [1]
@@ -101,7 +102,7 @@ def test_a_task_that_is_another_one_now_is_named(tmp_path: Path) -> None:
     row["task"]["id"] = "train-99"
     run = stored(tmp_path / "run", [row])
     with (
-        coached_env(run, {"kind": "rubric"}) as env,
+        remade_env(run, {"kind": "rubric"}) as env,
         pytest.raises(AuditError, match=r"line 1: was played on task 'train-99'.*'train-3' now"),
     ):
         asyncio.run(rejudge(run, env))
@@ -119,7 +120,7 @@ def test_an_environment_that_cannot_be_made_is_named(
     config: Mapping[str, Any], words: str, tmp_path: Path
 ) -> None:
     run = stored(tmp_path / "run", [], config)
-    with pytest.raises(AuditError, match=words), coached_env(run, {"kind": "rubric"}):
+    with pytest.raises(AuditError, match=words), remade_env(run, {"kind": "rubric"}):
         pass
 
 
@@ -127,7 +128,7 @@ def test_an_unknown_coach_is_named(tmp_path: Path) -> None:
     run = stored(tmp_path / "run", [])
     with (
         pytest.raises(ScenarioError, match=r"coach.kind is 'rubrik'"),
-        coached_env(run, {"kind": "rubrik"}),
+        remade_env(run, {"kind": "rubrik"}),
     ):
         pass
 
