@@ -26,8 +26,8 @@ def failure(result: ToolResult) -> str:
         return f"could not be read: {result.call.error}"
     if result.timed_out:
         return "was stopped at its time limit"
-    last_line = result.output.strip().splitlines()[-1]
-    return f"failed: {short(last_line)}"
+    lines = result.output.strip().splitlines()
+    return f"failed: {short(lines[-1])}" if lines else "failed, and printed nothing"
 
 
 def short(text: str, limit: int = 60) -> str:

@@ -591,6 +591,12 @@ def test_checks_look_at_what_is_visible() -> None:
     assert CHECKS["equations_hold"](hidden, NOTHING).passed
 
 
+def test_a_program_that_failed_without_a_word_costs_the_point() -> None:
+    silent = ToolResult(ToolCall("python", ""), output="", exit_code=-9, limit_hit="memory")
+    verdict = CHECKS["program_ran"](turn("", silent), NOTHING)
+    assert (verdict.passed, verdict.reason) == (False, "failed, and printed nothing")
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     text=st.text(st.sampled_from(r"\boxed{} 0123456789.,-+*/=()x^$" + "\n×÷−"), max_size=80),
