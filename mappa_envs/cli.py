@@ -1,7 +1,8 @@
 """The `mappa` command.
 
 Its commands are those of the environments, and what other installed packages add through the
-entry-point group `mappa.commands`. An error that is the user's to mend is one line and exit code 2.
+entry-point group `mappa.commands`. An error that is the user's to mend, and a run that cannot go
+on, is one line and exit code 2.
 """
 
 from __future__ import annotations
@@ -14,7 +15,10 @@ import typer
 
 from mappa_envs.commands import add_commands
 
-EPILOG = "Exit codes: 0 done, 2 wrong input (one line says what and how to mend it), 130 stopped."
+EPILOG = (
+    "Exit codes: 0 done, 2 wrong input or a run that cannot go on (one line says why, and how to "
+    "mend it), 130 stopped."
+)
 
 
 def build_app() -> typer.Typer:
