@@ -38,7 +38,10 @@ Counterfactual = Annotated[
     ),
 ]
 Scenario = Annotated[
-    str, typer.Option(metavar="SCENARIO", help="Whose scripted teams the coach is probed with.")
+    str,
+    typer.Option(
+        metavar="SCENARIO", help="Of --probe: whose scripted teams the coach is probed with."
+    ),
 ]
 Coach = Annotated[
     list[str] | None,
@@ -61,20 +64,38 @@ Tasks = Annotated[
     str, typer.Option(metavar="N|ID,ID", help="Training tasks; of a RUN the first N episodes.")
 ]
 Resample = Annotated[
-    str, typer.Option(metavar="TEAM,TEAM", help="Whose actions take the place of those played.")
+    str,
+    typer.Option(
+        metavar="TEAM,TEAM",
+        help="Of --counterfactual: whose actions take the place of those played.",
+    ),
 ]
 Samples = Annotated[
     int | None,
-    typer.Option(min=1, help="Alternatives to each action. Default: one of each such team."),
+    typer.Option(
+        min=1,
+        help="Of --counterfactual: alternatives to each action. Default: one of each such team.",
+    ),
 ]
-Seeds = Annotated[int, typer.Option(min=1, help="Episodes of a team on a task.")]
+Seeds = Annotated[
+    int, typer.Option(min=1, help="Of --counterfactual: episodes of a team on a task.")
+]
 Repeats = Annotated[
-    int, typer.Option(min=1, help="How often the coach judges each action as it was.")
+    int,
+    typer.Option(
+        min=1,
+        help="Of --probe: how often the coach judges each action as it was.",
+    ),
 ]
-AtOnce = Annotated[int, typer.Option(min=1, help="Questions to the coach under way at a time.")]
+AtOnce = Annotated[
+    int, typer.Option(min=1, help="Of --probe: questions to the coach under way at a time.")
+]
 Out = Annotated[
     Path | None,
-    typer.Option(metavar="FILE", help="Keep each episode's credits there, a JSON line each."),
+    typer.Option(
+        metavar="FILE",
+        help="Of --counterfactual: keep each episode's credits there, a JSON line each.",
+    ),
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Go on with that file.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

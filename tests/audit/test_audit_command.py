@@ -13,8 +13,8 @@ import pytest
 from stored_rows import action, episode, ran, write_run
 
 from mappa_envs import commands
-from mappa_envs.audit.counterfactual import CreditReport, role_credits
-from mappa_envs.audit.probing import ProbeReport
+from mappa_envs.audit.counterfactual import CreditReport, RoleCredit, role_credits
+from mappa_envs.audit.probing import ProbeReport, Row
 from mappa_envs.audit.report import Audit
 from mappa_envs.cli import main
 from mappa_envs.commands import audit_options, counterfactual, probing
@@ -94,6 +94,14 @@ def test_every_key_of_the_json_is_explained() -> None:
             if dataclasses.is_dataclass(part):
                 for field in dataclasses.fields(part):
                     assert f"`{field.name}`" in text, (part, field.name)
+
+
+@pytest.mark.parametrize("found", [ProbeReport, Row, CreditReport, RoleCredit])
+def test_every_key_of_the_audits_that_play_is_explained(found: Any) -> None:
+    text = (Path(__file__).parents[2] / "docs" / "audit_probes.md").read_text(encoding="utf-8")
+    _, _, explained = text.partition("## The JSON")
+    for field in dataclasses.fields(found):
+        assert f"`{field.name}`" in explained, field.name
 
 
 def test_a_page_is_written_where_it_is_asked_for(

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import re
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -167,3 +168,24 @@ def recorded(folder: Path) -> Path:
     (folder / "episodes").mkdir(parents=True)
     (folder / "episodes" / "train-0000.jsonl").write_text(json.dumps(row) + "\n")
     return folder
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "coach.md"
+
+
+def test_the_coach_of_the_page_passes_and_judges() -> None:
+    (example,) = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    page: dict[str, Any] = {"tiny": tiny}
+    quick = example.replace("check_coach(Runs)", "check_coach(Runs, tiny)")
+    assert quick != example
+    exec(quick, page)
+    with closing(page["env"]) as env:
+        assert env.coach.id == "runs"
+    with closing(CoachWrapper(tiny(), page["Runs"]())) as env:
+        play(env, ScenarioTeam(env), SEED)
+        assert [entry.score for entry in env.ledger] == [None, 10.0, None, None]
+
+
+def test_the_page_says_how_many_rules_there_are() -> None:
+    assert len(COACH_CHECKS) == 14
+    assert "`check_coach` has fourteen rules" in PAGE.read_text("utf-8")
