@@ -319,23 +319,32 @@ def test_an_endpoint_that_fails_often_gives_the_scores_of_one_that_does_not() ->
     assert scores[0] == scores[1]
 
 
-def test_every_failure_of_the_mixture_is_typed() -> None:
+RETRIED = ("drop", "429", "500", "bad_json")
+"""Failures of the mixture that are retried until the deadline; the others end by themselves."""
+
+
+@pytest.mark.parametrize(
+    ("kinds", "deadline_s", "failures"),
+    [
+        (RETRIED, 1.0, {"unreachable", "rate_limited"}),
+        (
+            tuple(kind for kind in MIXTURE if kind not in RETRIED),
+            60.0,
+            {"truncated", "refused", "unparsable", "out_of_range"},
+        ),
+    ],
+)
+def test_every_failure_of_the_mixture_is_typed(
+    kinds: tuple[str, ...], deadline_s: float, failures: set[str]
+) -> None:
     async def judge_all(endpoint: Endpoint) -> list[Any]:
-        asked = (endpoint.judge(messages(n), 10) for n in range(100))
+        asked = (endpoint.judge(messages(n), 10) for n in range(40))
         return await asyncio.gather(*asked, return_exceptions=True)
 
-    with StubEndpoint(fail=0.9, permanent=True, kinds=MIXTURE) as stub:
-        found = asyncio.run(judge_all(endpoint_at(stub, deadline_s=1.0, concurrency=100)))
-    failures = {said.failure for said in found if isinstance(said, CoachError)}
+    with StubEndpoint(fail=0.9, permanent=True, kinds=kinds) as stub:
+        found = asyncio.run(judge_all(endpoint_at(stub, deadline_s=deadline_s, concurrency=40)))
     assert all(isinstance(said, CoachError) or 0 <= said.score <= 10 for said in found)
-    assert failures == {
-        "unreachable",
-        "rate_limited",
-        "truncated",
-        "refused",
-        "unparsable",
-        "out_of_range",
-    }
+    assert {said.failure for said in found if isinstance(said, CoachError)} == failures
 
 
 def test_a_cancelled_judgement_frees_its_slot_and_ends_its_request() -> None:
