@@ -265,7 +265,7 @@ def _role_credit(role: str, credits: Sequence[Credit]) -> RoleCredit:
                 y=np.array([credit for _, _, credit in scored], dtype=np.float64),
             ),
             _episodes([each for each, _, _ in scored]),
-            "no action has a score and a credit, or all of one are equal",
+            "scores or credits are all equal" if scored else "no action has a score and a credit",
         ),
     )
 

@@ -50,10 +50,10 @@ def probe_document(report: ProbeReport) -> Document:
 
 def credit_document(report: CreditReport) -> Document:
     """Return how far a coach's scores rank actions as what they changed."""
+    left_out = f", {report.undecided} of them left out: undecided" if report.undecided else ""
     return Document(
         title="Credit of actions",
-        summary=f"{report.source}: {report.episodes} episodes, {report.undecided} of them left "
-        "out, for their outcome was not decided",
+        summary=f"{report.source}: {report.episodes} episodes{left_out}",
         sections=(
             Section(
                 "Credit",

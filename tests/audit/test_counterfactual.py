@@ -222,11 +222,12 @@ def test_the_interval_draws_whole_episodes() -> None:
 def test_a_correlation_is_not_measurable_where_all_are_equal() -> None:
     (overall, _) = role_credits([credit(5, 1, 0), credit(5, 0, 0, episode="f")])
     assert overall.correlation.value is None
-    assert "or all of one are equal" in overall.correlation.reason
+    assert overall.correlation.reason == "scores or credits are all equal"
     assert overall.credit.value == 0.5
     (nothing,) = role_credits([])
     assert (nothing.actions, nothing.unchanged) == (0, None)
     assert str(nothing.credit) == "not measurable: no action has a credit"
+    assert str(nothing.correlation) == "not measurable: no action has a score and a credit"
 
 
 def test_equal_outcomes_make_a_credit_of_exactly_nothing() -> None:
@@ -375,11 +376,11 @@ def test_a_document_names_what_was_left_out_and_why_there_is_no_number() -> None
     credits = [credit(5, 1, 0), credit(None, 1, 1), credit(7, 1)]
     found = CreditReport("debate", 3, 1, role_credits(credits))
     document = credit_document(found)
-    assert document.summary.startswith("debate: 3 episodes, 1 of them left out")
+    assert document.summary == "debate: 3 episodes, 1 of them left out: undecided"
     (section,) = document.sections
     assert section.rows[0] == (
         *("all", "2", "1", "1", "0.50 (no interval: needs 5 episodes, has 1)", "50%"),
-        "not measurable: no action has a score and a credit, or all of one are equal",
+        "not measurable: scores or credits are all equal",
     )
     assert json.loads(json.dumps(document.record))["roles"][0]["credit"]["value"] == 0.5
 

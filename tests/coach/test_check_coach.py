@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import functools
 import importlib.util
 import json
 import re
@@ -20,6 +21,7 @@ from broken_coaches import (
 )
 from team import code, make_env, printed
 
+from mappa_envs import make_pipeline
 from mappa_envs.coach.ledger import entry_record
 from mappa_envs.coach.replay import ReplayCoach
 from mappa_envs.coach.rubric import RubricCoach
@@ -118,9 +120,13 @@ def test_the_rubric_coach_passes() -> None:
 
 
 @pytest.mark.slow
-def test_the_rubric_coach_of_mathchat_passes() -> None:
-    scenario = load_scenario(scenario_folder("mathchat"))
-    check_coach(lambda: RubricCoach(scenario))
+@pytest.mark.parametrize("name", ["debate", "dsbench", "mathchat"])
+def test_the_rubric_coach_of_a_shipped_scenario_passes(name: str) -> None:
+    if name == "dsbench":
+        pytest.importorskip("pandas", reason="needs the extra datascience")
+        pytest.importorskip("sklearn", reason="needs the extra datascience")
+    scenario = load_scenario(scenario_folder(name))
+    check_coach(lambda: RubricCoach(scenario), functools.partial(make_pipeline, name))
 
 
 def test_the_scripted_coach_passes_where_it_always_says_the_same() -> None:
