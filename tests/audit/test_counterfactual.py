@@ -21,6 +21,7 @@ from mappa_envs.audit.documents import credit_document
 from mappa_envs.audit.estimates import Estimate
 from mappa_envs.audit.recorded import Recording, recorded_credits
 from mappa_envs.audit.stored import EpisodeFile, StoredEpisode
+from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.commands import counterfactual as command
 from mappa_envs.commands.counterfactual import CounterfactualRequest, audit_counterfactual
@@ -137,6 +138,13 @@ def test_an_action_that_the_policy_repeats_has_no_credit() -> None:
     policy = team(env)
     found = counterfactual(env, policy, [policy], [SUM], samples=2)
     assert [(c.alternatives, c.credit) for c in found] == [((1, 1), 0)] * 4
+
+
+def test_a_score_in_hindsight_is_compared_where_it_pays() -> None:
+    coach = ScriptedCoach(2.0, 2.0, 2.0, 2.0, 9.0, 9.0, 9.0, 9.0)
+    env = CoachWrapper(make_env(printed("5")), coach, Payment(pays="hindsight"), hindsight=True)
+    found = counterfactual(env, team(env), [say(IDLE)], [SUM], samples=1)
+    assert [c.score for c in found] == [9, 9, 9, 9]
 
 
 def test_undecided_outcomes_are_no_numbers() -> None:
