@@ -72,10 +72,12 @@ def test_what_may_pass_is_tried_again(kind: str) -> None:
 )
 def test_what_does_not_pass_fails_by_the_deadline(kind: str, failure: str, said: str) -> None:
     with StubEndpoint(fail=1, kinds=(kind,)) as stub:
-        error = failure_of(endpoint_at(stub, deadline_s=0.2))
+        error = failure_of(endpoint_at(stub, deadline_s=0.5))
         assert error.failure == failure
         assert error.spent is not None
-        assert error.spent.calls == len(stub.requests) > 1
+        # the deadline may end a request on its way to the server
+        assert error.spent.calls - len(stub.requests) in (0, 1)
+        assert error.spent.calls > 1
     assert str(error).startswith("stub: ")
     assert said in str(error)
     assert f"({error.spent.calls} requests made)" in str(error)
