@@ -30,7 +30,7 @@ from mappa_envs.types import Spent
 
 if TYPE_CHECKING:
     from mappa_envs.coach.budget import Budget, Price
-    from mappa_envs.coach.endpoint import Settings
+    from mappa_envs.coach.settings import Settings
 
 FIRST_WAIT_S = 0.5
 """The longest wait before the first retry; it doubles with each, up to `LONGEST_WAIT_S`."""

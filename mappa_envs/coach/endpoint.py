@@ -22,6 +22,7 @@ from mappa_envs.coach.budget import Budget, load_prices
 from mappa_envs.coach.cache import ReplyCache
 from mappa_envs.coach.replies import read_answer
 from mappa_envs.coach.requests import Answer, Attempts, CallFailed, Request, repaired
+from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.types import Message, Spent
 
@@ -33,36 +34,6 @@ _OFFICIAL_URL: Final = "https://api.openai.com/v1"
 _PLACEHOLDER_KEY: Final = "no-key-is-set"
 _LONGEST_MESSAGE: Final = 500
 _KEYLIKE: Final = re.compile(r"\bsk-[\w*.-]{4,}")
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Which model judges, how it is asked, and what that may take."""
-
-    model: str
-    base_url: str | None = None
-    """Where it is; None for `OPENAI_BASE_URL`, or OpenAI itself."""
-    api_key_env: str = "OPENAI_API_KEY"
-    """The name of the environment variable that holds the key."""
-    temperature: float = 0.0
-    max_tokens: int = 1024
-    """Of an answer."""
-    json_schema: bool | None = None
-    """Whether to ask for JSON by a schema; None to ask unless the server refuses that."""
-    timeout_s: float = 60.0
-    """Seconds for one request."""
-    deadline_s: float = 300.0
-    """Seconds for one judgement, with its waits and retries."""
-    concurrency: int = 16
-    """Requests that run at a time in this process."""
-    repairs: int = 1
-    """How often one judgement asks again after an answer without a verdict."""
-    cache: str | None = None
-    """The folder of `ReplyCache`; None for none."""
-    prices: str | None = None
-    """A TOML file laid over the shipped prices."""
-    budget_usd: float | None = None
-    """What may be spent through the cache's folder or, without one, by this process."""
 
 
 @dataclass(frozen=True, slots=True)

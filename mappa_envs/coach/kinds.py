@@ -82,8 +82,9 @@ def _rubric(scenario: Scenario, table: RubricTable) -> Coach:
 
 
 def _llm(scenario: Scenario, table: LLMTable) -> Coach:
-    from mappa_envs.coach.endpoint import Settings, endpoint_of
+    from mappa_envs.coach.endpoint import endpoint_of
     from mappa_envs.coach.llm import LLMCoach
+    from mappa_envs.coach.settings import Settings
 
     settings = Settings(**{field.name: getattr(table, field.name) for field in fields(Settings)})
     endpoint = endpoint_of(settings)

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from mappa_envs.coach.endpoint import Endpoint, Settings
+from mappa_envs.coach.endpoint import Endpoint
+from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError
 from mappa_envs.testing.stub_endpoint import StubEndpoint
 from mappa_envs.types import Message

@@ -12,7 +12,8 @@ pytest.importorskip("openai", reason="the coach extra is not installed")
 from endpoints import endpoint_at, failure_of, messages
 
 from mappa_envs.coach.budget import Budget, Price, load_prices
-from mappa_envs.coach.endpoint import Endpoint, Settings
+from mappa_envs.coach.endpoint import Endpoint
+from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.testing.stub_endpoint import Fail, StubEndpoint
 from mappa_envs.types import Spent

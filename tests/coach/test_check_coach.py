@@ -138,8 +138,9 @@ def test_the_scripted_coach_passes_where_it_always_says_the_same() -> None:
 def test_the_coach_that_asks_a_model_passes() -> None:
     if not importlib.util.find_spec("openai"):
         pytest.skip("needs the extra 'coach'")
-    from mappa_envs.coach.endpoint import Endpoint, Settings
+    from mappa_envs.coach.endpoint import Endpoint
     from mappa_envs.coach.llm import LLMCoach
+    from mappa_envs.coach.settings import Settings
 
     with StubEndpoint(score=7) as stub:
         endpoint = Endpoint(Settings("stub", base_url=stub.base_url))

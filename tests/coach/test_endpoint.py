@@ -16,8 +16,9 @@ pytest.importorskip("openai", reason="the coach extra is not installed")
 from endpoints import VERDICT, endpoint_at, failure_of, messages, wait_until
 
 from mappa_envs.coach.calls import _wait, retry_after_s
-from mappa_envs.coach.endpoint import Endpoint, Settings, endpoint_of
+from mappa_envs.coach.endpoint import Endpoint, endpoint_of
 from mappa_envs.coach.requests import RESPONSE_FORMAT, CallFailed, Request
+from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.testing.stub_endpoint import Fail, StubEndpoint
 from mappa_envs.testing.stub_replies import MIXTURE
@@ -405,7 +406,8 @@ def test_a_fork_has_a_line_of_its_own() -> None:
 
 AT_THE_END = """
 import sys, threading, time
-from mappa_envs.coach.endpoint import Endpoint, Settings
+from mappa_envs.coach.endpoint import Endpoint
+from mappa_envs.coach.settings import Settings
 from mappa_envs.waiting import threads
 endpoint = Endpoint(Settings("m", base_url=sys.argv[1]))
 ask = lambda: endpoint.judge_blocking(({"role": "user", "content": "x"},), 10)

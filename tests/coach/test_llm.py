@@ -20,8 +20,9 @@ from mappa_envs.types import Message, Spent, Turn
 
 pytest.importorskip("openai", reason="needs the extra 'coach'")
 
-from mappa_envs.coach.endpoint import Settings, Verdict
+from mappa_envs.coach.endpoint import Verdict
 from mappa_envs.coach.llm import LLMCoach
+from mappa_envs.coach.settings import Settings
 
 SCENARIO = scenario(verifier={"coach_sees_truth": True})
 TURN = Turn(
