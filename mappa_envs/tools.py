@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mappa_envs.sandbox.protocol import Actor, ExecResult, Limits, Sandbox
+from mappa_envs.sandbox.protocol import Actor, ExecResult, Limit, Limits, Sandbox
 from mappa_envs.types import ToolCall, ToolResult
 
 _NAMES_SHOWN = 5
@@ -32,8 +32,9 @@ TOOLS: dict[str, Callable[[ToolCall, Sandbox, Limits, Actor], ToolResult]] = {"p
 
 def _shown(result: ExecResult, limits: Limits) -> str:
     parts = [part.rstrip("\n") for part in (result.stdout, result.stderr) if part.strip()]
-    stopped = {
+    stopped: dict[Limit, str] = {
         "wall_clock": f"[stopped: it ran longer than {limits.timeout_s:g} s]",
+        "cpu": "[stopped: it used up its processor time]",
         "output": f"[stopped: it wrote more than {limits.total_output_bytes} bytes]",
         "memory": f"[stopped: it needed more than {limits.memory_bytes} bytes of memory]",
         "files": f"[stopped: it left more than {limits.workspace_files} files, "

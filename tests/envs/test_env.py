@@ -24,7 +24,7 @@ import sys
 from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pettingzoo
@@ -49,6 +49,7 @@ from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.errors import ActionError, SandboxError, TaskError
 from mappa_envs.feedback import LAST_TURN, NO_PROGRAM, SANDBOX_DIED
 from mappa_envs.sandbox import ExecResult, FileChanges, Sandbox
+from mappa_envs.sandbox.protocol import Limit
 from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.tasks.math_files import FileMath
 from mappa_envs.tasks.math_generated import GeneratedMath
@@ -205,6 +206,10 @@ def test_the_name_of_an_unknown_tool_is_not_echoed_at_length() -> None:
             "5\n[stopped: it ran longer than 10 s]",
         ),
         (
+            ExecResult.of(exit_code=-24, limit_hit="cpu"),
+            "[stopped: it used up its processor time]",
+        ),
+        (
             ExecResult.of(exit_code=-9, limit_hit="output"),
             "[stopped: it wrote more than 10000000 bytes]",
         ),
@@ -221,6 +226,15 @@ def test_how_a_program_ended_is_shown(result: ExecResult, shown: str) -> None:
     assert env.turns[1].feedback == f"Output of your program:\n{shown}"
     assert env.turns[1].tool_results[0].exit_code == result.exit_code
     assert env.turns[1].tool_results[0].timed_out is (result.limit_hit == "wall_clock")
+    assert env.turns[1].tool_results[0].limit_hit == result.limit_hit
+
+
+@pytest.mark.parametrize("limit", get_args(Limit))
+def test_every_limit_has_words(limit: Limit) -> None:
+    env = make_env(ExecResult.of(exit_code=-9, limit_hit=limit))
+    to_coder(env)
+    env.step(code("..."))
+    assert "[stopped: it " in str(env.turns[1].feedback)
 
 
 @pytest.mark.parametrize(
