@@ -78,11 +78,12 @@ def make_pipeline(
         raise ScenarioError(f"render_mode is {render_mode!r:.80}; it must be 'ansi' or 'human'")
     where = scenario_folder(folder) if isinstance(folder, str) else folder
     loaded = load_scenario(where, scenario)
+    tasks = task_source(loaded)
     env = PipelineEnv(
         loaded,
-        tasks=task_source(loaded),
+        tasks=tasks,
         outcome=OUTCOMES[loaded.outcome](),
-        sandbox=_sandbox(dict(sandbox or {})),
+        sandbox=_sandbox(dict(sandbox or {}), getattr(tasks, "answer_folders", ())),
         render_mode=render_mode,
     )
     if coach is None:
@@ -141,11 +142,11 @@ def _coached(env: PipelineEnv, table: dict[str, Any]) -> CoachWrapper:
         raise ScenarioError(f"coach.{error}") from None
 
 
-def _sandbox(table: dict[str, Any]) -> Callable[[], Sandbox]:
-    """Return what makes the sandboxes that a table describes."""
+def _sandbox(table: dict[str, Any], hidden: tuple[str, ...]) -> Callable[[], Sandbox]:
+    """Return what makes the sandboxes that a table describes, without the folders `hidden`."""
     others = ("image", "preload")
     make = _choice("sandbox", "level", table, SANDBOXES, default="auto", others=others)
-    options: dict[str, Any] = {}
+    options: dict[str, Any] = {"hidden": hidden}
     if "image" in table:
         image = options["image"] = table["image"]
         if not isinstance(image, str) or not image:

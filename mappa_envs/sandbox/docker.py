@@ -40,18 +40,26 @@ class DockerSandbox(WorkspaceSandbox):
 
     level: Level = "docker"
 
-    def __init__(self, image: str | None = None, *, preload: tuple[str, ...] = PRELOAD) -> None:
+    def __init__(
+        self,
+        image: str | None = None,
+        *,
+        preload: tuple[str, ...] = PRELOAD,
+        hidden: tuple[str, ...] = (),
+    ) -> None:
         """Make an empty workspace.
 
         Args:
             image: An image that the daemon has, with `python3` (3.11 or newer) in it and what
                 programs import; None to use those of this machine.
             preload: Modules that programs find imported already, where they are installed.
+            hidden: Folders of this machine, by their real paths, that are shown empty where an
+                image is not given.
 
         Raises:
             SandboxError: docker-py, the daemon or the image is missing.
         """
-        self._image, self._preload = image, preload
+        self._image, self._preload, self._hidden = image, preload, hidden
         self._image_name = engine.image_of(engine.connect(), image)
         self._plan: Plan | None = None
         self._container: Container | None = None
@@ -97,8 +105,18 @@ class DockerSandbox(WorkspaceSandbox):
         self._container = None
         self._containers.close()
 
+    def _shown(self) -> dict[str, str]:
+        """Return what of this machine the container shows, with its place there."""
+        shown = {path: path for path in visible() if not os.path.islink(path)}
+        for number, folder in enumerate(self._hidden):
+            if os.path.isdir(folder) and any(folder.startswith(f"{path}/") for path in shown):
+                empty = self._root / f"empty{number}"
+                empty.mkdir(mode=0o755, exist_ok=True)
+                shown[str(empty)] = folder
+        return shown
+
     def _new_plan(self, limits: Limits) -> Plan:
-        own = {} if self._image else {path: path for path in visible() if not os.path.islink(path)}
+        own = {} if self._image else self._shown()
         environment = {**ENVIRONMENT, "HOME": WORKSPACE}
         if self._image:
             del environment["PATH"]

@@ -25,8 +25,12 @@ _SYSTEM: Final = (
 )
 
 
-def jail_for(level: LocalLevel) -> Jail:
+def jail_for(level: LocalLevel, hidden: tuple[str, ...] = ()) -> Jail:
     """Return what workers of a level are held by.
+
+    Args:
+        level: What must hold.
+        hidden: Folders of this machine, by their real paths, of which programs see nothing.
 
     Raises:
         SandboxError: something that the level needs is missing.
@@ -40,6 +44,7 @@ def jail_for(level: LocalLevel) -> Jail:
     return Jail(
         isolation=isolation[level],
         visible=tuple(visible()),
+        hidden=hidden,
         workspaces=str(scratch_folder()),
         filter=_filter(level),
     )

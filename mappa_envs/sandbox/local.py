@@ -88,7 +88,11 @@ class LocalSandbox(WorkspaceSandbox):
     """
 
     def __init__(
-        self, level: LocalLevel | Literal["auto"] = "auto", *, preload: tuple[str, ...] = PRELOAD
+        self,
+        level: LocalLevel | Literal["auto"] = "auto",
+        *,
+        preload: tuple[str, ...] = PRELOAD,
+        hidden: tuple[str, ...] = (),
     ) -> None:
         """Make an empty workspace.
 
@@ -96,6 +100,8 @@ class LocalSandbox(WorkspaceSandbox):
             level: What must hold for each execution, or else `exec` raises; `"auto"` is
                 `best_level()`.
             preload: Modules that programs find imported already, where they are installed.
+            hidden: Folders of this machine, by their real paths, of which programs see nothing
+                although they lie among what Python needs; not at `"process"`.
 
         Raises:
             SandboxError: the level cannot be had on this machine.
@@ -110,7 +116,7 @@ class LocalSandbox(WorkspaceSandbox):
             logger.warning("sandbox level 'process' isolates nothing: only for code you trust")
         self._preload = preload
         self._running: Worker | None = None
-        self._jail = jail_for(self.level)
+        self._jail = jail_for(self.level, hidden)
         super().__init__(other_user=self._jail.has("user"))
 
     def _run(self, source: str, limits: Limits, actor: Actor) -> ExecResult:

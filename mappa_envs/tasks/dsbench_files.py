@@ -181,6 +181,11 @@ class DsbenchFiles(InBatches):
         types = {name: each.task_type for name, each in self._competitions.items()}
         super().__init__(_splits(self._competitions), types, batch_size, seed)
 
+    @property
+    def answer_folders(self) -> tuple[str, ...]:
+        """The copy, which holds the answers: programs of agents must not see it."""
+        return (str(self._root.resolve()),)
+
     def find(self, task_id: str) -> Task:
         """Return the task of that competition, from either split."""
         if task_id not in self._competitions:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from mappa_envs.errors import TaskError
@@ -53,6 +53,7 @@ class TableTasks(InBatches):
                 raise no_such("task", name, entries)
         if level not in LEVELS:
             raise TaskError(f"level of the tables is {level!r}; give a number from 0 to 3")
+        self._answer_folders = tuple(sorted({f for e in entries.values() for f in _folders(e)}))
         self._specs = {name: entries[name] for name in only or entries}
         check_installed(self._specs)
         self._seed, self._level = seed, level
@@ -60,6 +61,14 @@ class TableTasks(InBatches):
         super().__init__(_splits(self._specs, seed), types, batch_size, seed)
         self._made: dict[str, Task] = {}
         self._lock = threading.Lock()
+
+    @property
+    def answer_folders(self) -> tuple[str, ...]:
+        """Where the catalogue's tables are installed: programs of agents must not see that.
+
+        All of them, since one package may hold the table of another's task as well.
+        """
+        return self._answer_folders
 
     def find(self, task_id: str) -> Task:
         """Return the task of that id, from either split."""
@@ -90,6 +99,14 @@ def check_installed(specs: Mapping[str, TableSpec]) -> None:
                     f"task {name!r} needs the package {package}, which is not installed; "
                     f"pip install '{EXTRA}'"
                 )
+
+
+def _folders(spec: TableSpec) -> Iterator[str]:
+    """Yield the real path of what has a table in it, if installed: a package, or its data."""
+    found = importlib.util.find_spec(spec.module)
+    for place in (found.submodule_search_locations or ()) if found else ():
+        package = Path(place).resolve()
+        yield str(package / "datasets" / "data" if spec.loader else package)
 
 
 def _splits(specs: Mapping[str, TableSpec], seed: int) -> dict[Split, tuple[str, ...]]:

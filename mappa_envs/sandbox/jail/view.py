@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 
 from . import kernel
 
@@ -16,7 +17,7 @@ _SAFE = kernel.NO_SUID | kernel.NO_DEVICES
 _PRIVATE_FOLDERS = ("/tmp", "/dev/shm")
 
 
-def build(root: str, visible: list[str], workspaces: str) -> None:
+def build(root: str, visible: Sequence[str], hidden: Sequence[str], workspaces: str) -> None:
     """Replace the file system of this mount namespace by one that holds `visible` and no more.
 
     Needs a new mount namespace, and to be the first process of a new PID namespace.
@@ -24,6 +25,7 @@ def build(root: str, visible: list[str], workspaces: str) -> None:
     Args:
         root: An empty folder of the host, to build in.
         visible: Files and folders of the host, shown read-only where they are.
+        hidden: Folders in those, shown empty.
         workspaces: A folder of the host, shown at `WORKSPACES`.
     """
     kernel.mount("none", "/", "none", kernel.RECURSIVE | kernel.PRIVATE)
@@ -33,13 +35,15 @@ def build(root: str, visible: list[str], workspaces: str) -> None:
         kernel.mount("tmpfs", root + path, "tmpfs", _SAFE, "mode=1777,size=64m,nr_inodes=16384")
     for path in visible:
         _show(path, root)
+    for path in hidden:
+        _hide(path, root)
     _add_devices(root)
     os.mkdir(root + WORKSPACE)
     os.mkdir(root + WORKSPACES)
     kernel.mount(workspaces, root + WORKSPACES, "none", kernel.BIND)
     os.mkdir(f"{root}/proc")
-    hidden = _SAFE | kernel.NO_EXEC | kernel.READ_ONLY
-    kernel.mount("proc", f"{root}/proc", "proc", hidden)
+    flags = _SAFE | kernel.NO_EXEC | kernel.READ_ONLY
+    kernel.mount("proc", f"{root}/proc", "proc", flags)
     kernel.change_root(root)
     kernel.change_mount("/", add=kernel.READ_ONLY)
 
@@ -67,6 +71,11 @@ def _show(path: str, root: str) -> None:
         _touch(place)
     kernel.mount(path, place, "none", kernel.BIND | kernel.RECURSIVE)
     kernel.change_mount(place, add=kernel.READ_ONLY | _SAFE, recursive=True)
+
+
+def _hide(path: str, root: str) -> None:
+    if os.path.isdir(root + path):
+        kernel.mount("tmpfs", root + path, "tmpfs", _SAFE | kernel.READ_ONLY, "mode=755,size=4k")
 
 
 def _add_devices(root: str) -> None:

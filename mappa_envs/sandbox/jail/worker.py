@@ -55,6 +55,8 @@ class Jail:
     """Of `files`, `network`, `pids` (namespaces), `landlock`, `filter`, `user`."""
     visible: tuple[str, ...]
     """What programs see of the host."""
+    hidden: tuple[str, ...]
+    """Folders in that of which they see nothing."""
     workspaces: str
     """The folder that holds the workspaces."""
     filter: bytes
@@ -108,7 +110,7 @@ def _launch(jail: Jail, channels: Channels, cgroups: list[str], memory_error: mm
         os._exit(0)
     kernel.process_control(kernel.SUBREAPER, 1)
     if jail.has("files"):
-        view.build(f"{jail.workspaces}/root", list(jail.visible), jail.workspaces)
+        view.build(f"{jail.workspaces}/root", jail.visible, jail.hidden, jail.workspaces)
     if child := processes.fork():
         _close(channels.job, channels.stdout, channels.stderr)
         exit_code = processes.wait_for(child)
@@ -157,8 +159,10 @@ def _confine(jail: Jail, job: dict[str, Any]) -> None:
     ):
         kernel.lower_limit(limit, value)
     if jail.has("landlock"):
-        look = (*jail.visible, *_HARMLESS_SYSTEM_FILES, f"/proc/{os.getpid()}")
-        landlock.restrict(look=look, change=(*job["writable"], *_DEVICES))
+        seen = landlock.around(jail.visible, jail.hidden)
+        look = (*seen, *_HARMLESS_SYSTEM_FILES, f"/proc/{os.getpid()}")
+        change = (*job["writable"], *_DEVICES)
+        landlock.restrict(list_only=jail.visible, look=look, change=change)
     if jail.has("filter"):
         pid = os.getpid().to_bytes(4, sys.byteorder)
         own = jail.filter.replace(PID_PLACEHOLDER.to_bytes(4, sys.byteorder), pid)
