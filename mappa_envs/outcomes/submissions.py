@@ -2,7 +2,8 @@
 
 Nothing here knows the right answers: a verdict depends on the submission, the ids that were asked
 for, and the rule, so it can tell nothing about the truth. Rows are joined on the text of their ids;
-their order, and that of the columns, never matters.
+their order, and that of the columns, never matters. The probe of tables brings this module along
+into the sandbox, so it imports nothing but numpy and the two modules that come with it.
 """
 
 from __future__ import annotations
@@ -19,9 +20,8 @@ from typing import Any
 
 import numpy as np
 
-from mappa_envs.outcomes.grade import VERDICTS, Verdict
-from mappa_envs.outcomes.grading import Grading
-from mappa_envs.outcomes.metrics import GUESSES, METRICS, Array, Content
+from mappa_envs.outcomes.metrics import GUESSES, Array, Content
+from mappa_envs.outcomes.verdicts import VERDICTS, Verdict
 
 _OTHER_SEPARATORS = ";\t|"
 _HEADER_CHARACTERS = 1 << 16
@@ -66,28 +66,25 @@ class Checked:
     """
 
 
-def form_of(grading: Grading, ids: Sequence[str]) -> Form:
-    """Return the form of the submissions that a rule judges."""
-    metric = METRICS[grading.metric]
-    return Form(
-        id_column=grading.id_column,
-        targets=grading.targets,
-        ids=tuple(ids),
-        content=metric.content,
-        labels=grading.labels if metric.content in ("labels", "ranking") else (),
-        minimum=metric.minimum,
-        maximum=metric.maximum,
-    )
-
-
 def check(submission: bytes, form: Form) -> Checked:
     """Read a submission; whatever the bytes are, the answer is a verdict."""
     try:
-        rows = read_rows(
-            submission, (form.id_column, *form.targets), 2 * len(form.ids) + _MORE_ROWS
-        )
+        return check_rows(rows_for(form, submission), form)
     except Rejected as rejected:
         return Checked(rejected.verdict)
+
+
+def rows_for(form: Form, submission: bytes) -> list[list[str]]:
+    """Return the rows of a submission as text: the id, then the targets in the form's order.
+
+    Raises:
+        Rejected: it is no table with the columns that are due.
+    """
+    return read_rows(submission, (form.id_column, *form.targets), 2 * len(form.ids) + _MORE_ROWS)
+
+
+def check_rows(rows: Sequence[list[str]], form: Form) -> Checked:
+    """Check the rows that `rows_for` returns."""
     counts = Counter(row[0] for row in rows)
     own = {row[0]: row[1:] for row in rows if counts[row[0]] == 1}
     asked = (own[name] for name in form.ids if name in own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -11,7 +12,7 @@ from mappa_envs.outcomes import metrics
 from mappa_envs.outcomes.grade import Figures
 from mappa_envs.outcomes.grading import Grading
 from mappa_envs.outcomes.metrics import METRICS, Array
-from mappa_envs.outcomes.submissions import Form, check, form_of, read_rows
+from mappa_envs.outcomes.submissions import Form, check, read_rows
 
 _THRESHOLD = 0.5
 _PERCENT = 100.0
@@ -45,6 +46,20 @@ def form_for(grading: Grading) -> Form:
     if len(set(ids)) < len(ids):
         raise ValueError("the truth has an id twice")
     return form_of(grading, ids)
+
+
+def form_of(grading: Grading, ids: Sequence[str]) -> Form:
+    """Return the form of the submissions that a rule judges."""
+    metric = METRICS[grading.metric]
+    return Form(
+        id_column=grading.id_column,
+        targets=grading.targets,
+        ids=tuple(ids),
+        content=metric.content,
+        labels=grading.labels if metric.content in ("labels", "ranking") else (),
+        minimum=metric.minimum,
+        maximum=metric.maximum,
+    )
 
 
 def judge(grading: Grading, submission: bytes) -> Figures:

@@ -16,10 +16,10 @@ from team import OneTask, code
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import TaskError
 from mappa_envs.outcomes import table_grader
-from mappa_envs.outcomes.grade import VERDICTS
 from mappa_envs.outcomes.grading import Grading
 from mappa_envs.outcomes.submission_scorer import SubmissionScorer
 from mappa_envs.outcomes.table_grader import TableGrader
+from mappa_envs.outcomes.verdicts import VERDICTS
 from mappa_envs.sandbox import LocalSandbox
 from mappa_envs.sandbox.protocol import FileRecord, Limits
 from mappa_envs.scenario import Scenario
