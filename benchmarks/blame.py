@@ -66,7 +66,12 @@ class Verdict:
 
 def version() -> str:
     """Return a hash of what decides scores; episodes of another version are played anew."""
-    parts = ("mappa_envs/coach/table*.py", "mappa_envs/probes/*.py", "scenarios/dsbench/**/*.toml")
+    parts = (
+        "mappa_envs/coach/table*.py",
+        "mappa_envs/outcomes/submissions.py",
+        "mappa_envs/probes/*.py",
+        "scenarios/dsbench/**/*.toml",
+    )
     found = sorted(path for part in parts for path in ROOT.glob(part))
     return hashlib.sha256(b"".join(path.read_bytes() for path in found)).hexdigest()[:12]
 

@@ -17,7 +17,6 @@ from mappa_envs.sandbox.protocol import (
     Actor,
     FileChanges,
     FileRecord,
-    Limits,
     Sandbox,
     Snapshot,
     program_seed,
@@ -132,7 +131,7 @@ class Stage:
             return {}
         if not any(result.files != FileChanges() for result in results):
             return episode.turns[-1].facts if episode.turns else {}
-        return await wait(_probe, PROBES[probe], sandbox, episode.scenario.limits)
+        return await wait(_probe, PROBES[probe], sandbox, episode)
 
     async def _run_all(
         self,
@@ -165,8 +164,8 @@ def _run(
     return TOOLS[call.tool](call, sandbox(), episode.scenario.limits, actor)
 
 
-def _probe(probe: Probe, sandbox: Callable[[], Sandbox], limits: Limits) -> Mapping[str, Any]:
-    return probe(sandbox(), limits)
+def _probe(probe: Probe, sandbox: Callable[[], Sandbox], episode: Episode) -> Mapping[str, Any]:
+    return probe(sandbox(), episode.scenario.limits, episode.task)
 
 
 def _refusal(call: ToolCall, role: Role) -> ToolResult | None:

@@ -32,8 +32,6 @@ from mappa_envs.coach.verdicts import Check, Verdict, failure
 from mappa_envs.types import Turn
 
 _Find = Callable[[State, str], str | None]
-_LABELS_WANTED = "A cell is one of the labels "
-"""What a task's text says where cells must be labels."""
 
 
 def at_most_one_program(turn: Turn, context: CoachContext) -> Verdict:
@@ -128,20 +126,8 @@ def model_beats_guess(
 
 
 def submission_in_form(turn: Turn, context: CoachContext, *, needs: str) -> Verdict:
-    """The submission has the columns and ids that are due, and a usable value in each cell."""
-    known = State.after(turn).of(SUBMISSION)
-    problem = None
-    if not known.get("columns_as_due"):
-        problem = "other columns than sample_submission.csv"
-    elif known.get("rows") != known.get("rows_due"):
-        problem = f"{known.get('rows')} rows, {known.get('rows_due')} are due"
-    elif not known.get("ids_as_due"):
-        problem = "other ids than sample_submission.csv"
-    elif known.get("empty_values"):
-        problem = f"{known['empty_values']} cells without a value"
-    elif known.get("unknown_labels") and _LABELS_WANTED in context.problem:
-        problem = f"{known['unknown_labels']} cells with what is no label"
-    verdict = _judged(turn, (SUBMISSION,), problem)
+    """The submission can be graded: columns and ids are those due, each cell has a usable value."""
+    verdict = _judged(turn, (SUBMISSION,), State.after(turn).unfit_submission())
     return _unless_excused(turn, context, needs, verdict)
 
 

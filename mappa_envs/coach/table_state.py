@@ -113,6 +113,16 @@ class State:
             return None
         return f"{MODEL} removes {skill:.3g} of the error of a constant guess on {X_TRAIN}"
 
+    def unfit_submission(self) -> str | None:
+        """Return why the submission, as it stands, cannot be graded."""
+        verdict = self.of(SUBMISSION).get("verdict")
+        if verdict == "valid":
+            return None
+        due, usable = (self.number(SUBMISSION, f"ids_{kind}") for kind in ("due", "usable"))
+        if due is None or usable is None:
+            return f"{SUBMISSION}: {verdict!s:.80}"
+        return f"{SUBMISSION}: {verdict!s:.80}; {usable:g} of {due:g} ids have one usable row"
+
     def constant(self) -> str | None:
         """Return whether the submission has one answer for all rows, and not from the model."""
         if not self.of(SUBMISSION).get("constant") or self.number(MODEL, "agreement") == 1:

@@ -12,8 +12,9 @@ from typing import Any
 
 from mappa_envs.probes.tables import probe_tables
 from mappa_envs.sandbox.protocol import Limits, Sandbox
+from mappa_envs.types import Task
 
-Probe = Callable[[Sandbox, Limits], Mapping[str, Any]]
+Probe = Callable[[Sandbox, Limits, Task], Mapping[str, Any]]
 """Returns what it found, as plain data; the workspace is as before."""
 
 PROBES: Mapping[str, Probe] = {"tables": probe_tables}

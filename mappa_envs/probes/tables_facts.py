@@ -199,11 +199,11 @@ def predictions(model: Any, features: Any) -> Any:
         yield from np.asarray(chances).T
 
 
-def agreement(given: Any, said: Any) -> float | None:
+def agreement(given: Any, said: Any, ranking: bool) -> float | None:
     """Return the share of cells that hold what a model says; None where the shapes differ.
 
-    A number may be rounded to a thousandth of the spread of what the model says. Of a cell with
-    several words the first one counts too, since a ranking begins with the label.
+    A number may be rounded to a thousandth of the spread of what the model says. Of a ranking the
+    first word counts too, since it begins with the likeliest label.
     """
     said = said[:, None] if said.ndim == 1 else said
     if said.shape != given.shape:
@@ -213,6 +213,8 @@ def agreement(given: Any, said: Any) -> float | None:
         cells, due = given.iloc[:, place], pd.Series(said[:, place])
         deviation = numbers(due).std(ddof=0)
         slack = 0.0 if math.isnan(deviation) else 1e-3 * deviation
-        firsts = cells.str.split().str[0].fillna("")
-        same.append(same_cells(cells, due, slack) | same_cells(firsts, due, slack))
+        right = same_cells(cells, due, slack)
+        if ranking:
+            right = right | same_cells(cells.str.split().str[0].fillna(""), due, slack)
+        same.append(right)
     return round(float(np.mean(same)), 4)

@@ -5,7 +5,6 @@ an agent pickled is loaded in processes of their own, one for the frames and one
 neither can print, and where one dies or loops, the facts about the rest are there all the same.
 """
 
-import csv
 import io
 import json
 import os
@@ -14,22 +13,25 @@ import select
 import signal
 import time
 import warnings
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd  # type: ignore[import-untyped]
 
+from mappa_envs.outcomes.submissions import Form, Rejected, check_rows, rows_for
 from mappa_envs.probes import tables_facts as look
 
-warnings.simplefilter("ignore")
 MARK = "mappa-facts "
 FRAMES = ("X_train.pkl", "y_train.pkl", "X_test.pkl")
 MODEL, SUBMISSION = "model.pkl", "submission.csv"
 SECONDS = 4.0
 """Of a process that loads pickles."""
-MOST_BYTES, MOST_HEADER = 50_000_000, 100_000
-"""Of a submission, and of its header."""
+MOST_BYTES = 50_000_000
+"""Of a submission."""
+UNREADABLE = ("not_text", "not_csv")
+"""The verdicts on a submission of which nothing can be told."""
 
 
 def attempt(find: Any, *arguments: Any) -> Any:
@@ -41,11 +43,14 @@ def attempt(find: Any, *arguments: Any) -> Any:
 
 
 class Given:
-    """The tables of the task, as text, and the bytes of the artifacts."""
+    """The tables of the task, as text, the form that is due, and the bytes of the artifacts."""
 
-    def __init__(self) -> None:
+    def __init__(self, form: Any) -> None:
         self.sample = text_table("sample_submission.csv")
-        self.id_column, *self.targets = list(self.sample.columns)
+        self.id_column = form.id_column
+        self.targets = [name for name in self.sample.columns if name != self.id_column]
+        ids = dict.fromkeys(self.sample[self.id_column])
+        self.form = replace(form, targets=tuple(self.targets), ids=tuple(ids))
         self.train = text_table("train.csv", nrows=look.HEAD)
         self.test = text_table("test.csv", nrows=look.HEAD)
         self.truth = text_table("train.csv", usecols=self.known(self.train, self.targets))
@@ -179,8 +184,9 @@ def agreement(given: Given, fitted_model: Any, features: Any, submitted: Any) ->
     places = rows[given.id_column].map(place_of).to_numpy()
     cells = rows.drop(columns=given.id_column).reset_index(drop=True)
     said = look.predictions(fitted_model, look.take(features, places))
-    shares = [share for each in said if (share := look.agreement(cells, each)) is not None]
-    return max(shares, default=None)
+    ranking = given.form.content == "ranking"
+    shares = [look.agreement(cells, each, ranking) for each in said]
+    return max((share for share in shares if share is not None), default=None)
 
 
 def fitted(given: Any) -> Any:
@@ -199,37 +205,27 @@ def fitted(given: Any) -> Any:
 
 
 def submission(given: Given) -> Any:
-    """Look at the submission: its form, and whether it says anything."""
-    if len(given.bytes[SUBMISSION]) > MOST_BYTES:
+    """Look at the submission: its form, as it is graded, and whether it says anything."""
+    content, form = given.bytes[SUBMISSION], given.form
+    if len(content) > MOST_BYTES:
         return {"problem": f"more than {MOST_BYTES} bytes"}
-    text = given.bytes[SUBMISSION].decode("utf-8-sig")
-    header = next(csv.reader(io.StringIO(text[:MOST_HEADER])), [])
-    if header != list(given.sample.columns):
-        return {"columns_as_due": False}
-    table = text_table(io.StringIO(text), index_col=False)
-    cells, ids = table[given.targets], table[given.id_column]
+    try:
+        rows = rows_for(form, content)
+    except Rejected as rejected:
+        return {"problem" if rejected.verdict in UNREADABLE else "verdict": rejected.verdict}
+    checked = check_rows(rows, form)
+    table = pd.DataFrame(rows, columns=[form.id_column, *form.targets], dtype=str)
+    cells = table[given.targets]
     sample = given.sample.drop_duplicates(given.id_column).set_index(given.id_column)
-    due = sample.reindex(ids)[given.targets]
-    plain = cells.apply(lambda column: column.str.strip().str.lower())
+    due = sample.reindex(table[given.id_column])[given.targets]
     return {
-        "columns_as_due": True,
-        "rows": len(table),
-        "rows_due": len(given.sample),
-        "ids_as_due": sorted(ids) == sorted(given.sample[given.id_column]),
+        "verdict": checked.verdict,
+        "ids_due": len(form.ids),
+        "ids_usable": round(checked.coverage * len(form.ids)),
         "constant": len(cells.drop_duplicates()) == 1 and len(cells) > 1,
         "as_the_sample": all(look.same_cells(cells[n], due[n]).all() for n in given.targets),
-        "empty_values": int(plain.isin(["", "nan", "inf", "-inf", "none"]).sum().sum()),
-        "unknown_labels": sum(unknown_labels(given, cells, name) for name in given.targets),
         "table": table,
     }
-
-
-def unknown_labels(given: Given, cells: Any, name: Any) -> Any:
-    """Return how many cells hold what train.csv never has in that column."""
-    if name not in given.truth:
-        return 0
-    known = set(look.canonical(given.truth[name]))
-    return sum(cell not in known for cell in look.canonical(cells[name]))
 
 
 def apart(find: Any, *arguments: Any) -> Any:
@@ -265,9 +261,9 @@ def read_until(reading: Any, deadline: Any) -> Any:
     return None
 
 
-def facts() -> Any:
+def facts(form: Any) -> Any:
     """Look at everything that is there."""
-    given = Given()
+    given = Given(form)
     found: dict[str, Any] = {}
     if any(name in given.bytes for name in FRAMES):
         seen = apart(frames, given)
@@ -282,4 +278,7 @@ def facts() -> Any:
     return found
 
 
-print("\n" + MARK + json.dumps(attempt(facts)))
+def main(form: str) -> None:
+    """Print the facts; `form` is that of a submission without its ids, as JSON."""
+    warnings.simplefilter("ignore")
+    print("\n" + MARK + json.dumps(attempt(facts, Form(**json.loads(form)))))

@@ -10,9 +10,12 @@ pd = pytest.importorskip("pandas", reason="needs the extra datascience")
 pytest.importorskip("sklearn", reason="needs the extra datascience")
 np = pytest.importorskip("numpy")
 
-from mappa_envs.probes.tables import probe_tables  # noqa: E402
+from mappa_envs.errors import TaskError  # noqa: E402
+from mappa_envs.outcomes.grading import Grading  # noqa: E402
+from mappa_envs.probes.tables import _program, probe_tables  # noqa: E402
 from mappa_envs.sandbox import LocalSandbox, Snapshot  # noqa: E402
 from mappa_envs.sandbox.protocol import Actor, Limits  # noqa: E402
+from mappa_envs.types import Task  # noqa: E402
 
 LIMITS = Limits(timeout_s=60.0, memory_bytes=2_000_000_000, output_bytes=2000)
 PREPARE = """
@@ -71,14 +74,30 @@ def tables(*targets: str) -> dict[str, bytes]:
     return {name: frame.to_csv(index=False).encode() for name, frame in found.items()}
 
 
+def task_of(*targets: str, metric: str | None = None) -> Task:
+    """The task with these targets, judged by the RMSE or the accuracy where nothing is said."""
+    is_label = targets == ("kind",)
+    grading = Grading(
+        task_type="classification" if is_label else "regression",
+        metric=metric or ("accuracy" if is_label else "rmse"),
+        id_column="id",
+        targets=targets,
+        truth_csv=b"id,y: 42",
+        labels=("long", "short") if is_label else (),
+    )
+    return Task("task", "Predict.", (), grading=grading)
+
+
 class Workspace:
     """A sandbox in which artifacts are made by programs, and looked at."""
 
     def __init__(self) -> None:
         self.sandbox = LocalSandbox()
         self.snapshots: dict[tuple[str, ...], Snapshot] = {}
+        self.task = task_of("y")
 
-    def begin(self, *targets: str) -> None:
+    def begin(self, *targets: str, metric: str | None = None) -> None:
+        self.task = task_of(*targets, metric=metric)
         if targets not in self.snapshots:
             for name, content in tables(*targets).items():
                 self.sandbox.write_file(name, content)
@@ -90,11 +109,11 @@ class Workspace:
         assert result.exit_code == 0, result.stderr
 
     def facts(self) -> Mapping[str, Any]:
-        return probe_tables(self.sandbox, LIMITS)
+        return probe_tables(self.sandbox, LIMITS, self.task)
 
-    def after(self, program: str, *targets: str) -> Mapping[str, Any]:
+    def after(self, program: str, *targets: str, metric: str | None = None) -> Mapping[str, Any]:
         """Return the facts after a program on a new workspace."""
-        self.begin(*(targets or ("y",)))
+        self.begin(*(targets or ("y",)), metric=metric)
         self.run(program)
         return self.facts()
 
@@ -128,14 +147,11 @@ def test_the_artifacts_of_a_sound_regression(workspace: Workspace) -> None:
     assert (model["fitted"], model["predicts"], model["agreement"]) == (True, True, 1.0)
     assert 0.7 < model["skill"] < 0.95
     assert found["submission.csv"] == {
-        "columns_as_due": True,
-        "rows": 60,
-        "rows_due": 60,
-        "ids_as_due": True,
+        "verdict": "valid",
+        "ids_due": 60,
+        "ids_usable": 60,
         "constant": False,
         "as_the_sample": False,
-        "empty_values": 0,
-        "unknown_labels": 60,
     }
 
 
@@ -145,7 +161,7 @@ def test_the_artifacts_of_a_sound_classification(workspace: Workspace) -> None:
     assert found["leaks"] == []
     assert found["model.pkl"]["skill"] > 0.5
     assert found["model.pkl"]["agreement"] == 1.0
-    assert found["submission.csv"]["unknown_labels"] == 0
+    assert found["submission.csv"]["verdict"] == "valid"
 
 
 def test_an_empty_workspace_has_no_facts(workspace: Workspace) -> None:
@@ -273,18 +289,13 @@ def test_the_skill_of_a_model_is_the_error_that_it_removes(workspace: Workspace)
     [
         ("submit(np.full(60, 7))", {"constant": True}),
         ("submit(np.zeros(60))", {"constant": True, "as_the_sample": True}),
-        (
-            "pd.read_csv('sample_submission.csv').to_csv('submission.csv')",
-            {"columns_as_due": False},
-        ),
-        ("import shutil; shutil.copy('sample_submission.csv', 'submission.csv')", {"rows": 60}),
-        ("test['id'] = test['id'].astype(int); submit(range(60))", {"ids_as_due": False}),
-        ("test = test[1:]; submit(range(59))", {"rows": 59, "ids_as_due": False}),
-        ("submit([np.nan, np.inf, *range(58)])", {"empty_values": 2}),
-        ("submit(['x', *range(59)])", {"empty_values": 0, "unknown_labels": 60}),
-        ("open('submission.csv', 'wb').write(b'\\xff\\xfe')", {"problem": "UnicodeDecodeError"}),
-        ("open('submission.csv', 'w').close()", {"columns_as_due": False}),
-        ("open('submission.csv', 'w').write(','.join('x' * 300000))", {"columns_as_due": False}),
+        ("import shutil; shutil.copy('sample_submission.csv', 'submission.csv')", {"ids_due": 60}),
+        ("submit(['152.3 USD'] * 60)", {"verdict": "not_numeric", "ids_usable": 0}),
+        ("submit([np.nan, np.inf, *range(58)])", {"verdict": "missing_values", "ids_usable": 58}),
+        ("open('submission.csv', 'wb').write(b'\\xff\\xfe')", {"problem": "not_text"}),
+        ("open('submission.csv', 'w').write('id,y\\n\"')", {"problem": "not_csv"}),
+        ("open('submission.csv', 'w').close()", {"verdict": "empty"}),
+        ("open('submission.csv', 'wb').truncate(60_000_000)", {"problem": "more than 50000000"}),
     ],
 )
 def test_what_a_submission_is(workspace: Workspace, program: str, facts: dict[str, Any]) -> None:
@@ -314,17 +325,15 @@ def test_a_submission_in_another_order_agrees_by_its_ids(workspace: Workspace) -
     shuffled = "pd.read_csv('submission.csv', dtype=str).sample(frac=1)"
     found = workspace.after(f"{REGRESSION}{shuffled}.to_csv('submission.csv', index=False)")
     assert found["model.pkl"]["agreement"] == 1.0
-    assert found["submission.csv"]["ids_as_due"] is True
+    assert found["submission.csv"]["verdict"] == "valid"
 
 
 def test_probabilities_of_a_label_are_what_the_model_says(workspace: Workspace) -> None:
-    found = workspace.after(CLASSIFICATION + "submit(model.predict_proba(X_test)[:, 1])", "kind")
-    assert found["model.pkl"]["agreement"] == 1.0
-    assert found["submission.csv"]["unknown_labels"] > 0
-    found = workspace.after(
-        CLASSIFICATION + "submit(1 - model.predict_proba(X_test)[:, 1])", "kind"
-    )
-    assert found["model.pkl"]["agreement"] == 1.0  # those of the other label
+    chances = "model.predict_proba(X_test)[:, 1]"
+    for said in (chances, f"1 - {chances}"):  # those of the other label
+        found = workspace.after(f"{CLASSIFICATION}submit({said})", "kind", metric="roc_auc")
+        assert found["model.pkl"]["agreement"] == 1.0
+        assert found["submission.csv"]["verdict"] == "valid"
 
 
 def test_several_targets_are_compared_column_by_column(workspace: Workspace) -> None:
@@ -337,8 +346,28 @@ def test_several_targets_are_compared_column_by_column(workspace: Workspace) -> 
 
 def test_rankings_begin_with_what_the_model_says(workspace: Workspace) -> None:
     rankings = "[f'{label} other third' for label in model.predict(X_test)]"
-    found = workspace.after(f"{CLASSIFICATION}submit({rankings})", "kind")
+    found = workspace.after(f"{CLASSIFICATION}submit({rankings})", "kind", metric="map_at_3")
     assert found["model.pkl"]["agreement"] == 1.0
+
+
+def test_a_unit_after_a_number_is_not_what_the_model_says(workspace: Workspace) -> None:
+    program = f"{REGRESSION}submit([f'{{value}} USD' for value in model.predict(X_test).ravel()])"
+    assert workspace.after(program)["model.pkl"]["agreement"] == 0.0
+
+
+def test_columns_in_another_order_hold_what_the_model_says(workspace: Workspace) -> None:
+    turned = "pd.read_csv('submission.csv', dtype=str)[['z', 'id', 'y']]"
+    program = f"{REGRESSION}{turned}.to_csv('submission.csv', index=False)"
+    found = workspace.after(program, "y", "z")
+    assert found["submission.csv"]["verdict"] == "valid"
+    assert found["model.pkl"]["agreement"] == 1.0
+
+
+def test_the_program_is_told_no_answer_and_needs_a_form(workspace: Workspace) -> None:
+    workspace.begin("y")
+    assert "id,y: 42" not in _program(workspace.task)
+    with pytest.raises(TaskError, match="task 'bare' has no grading"):
+        probe_tables(workspace.sandbox, LIMITS, Task("bare", "Predict.", ()))
 
 
 # --- hostile artifacts ------------------------------------------------------------------------
@@ -383,7 +412,7 @@ def test_a_hostile_model_says_nothing_and_hides_nothing(
     assert found["model.pkl"].keys() == {"problem"}
     assert found["model.pkl"]["problem"].startswith(problem)
     assert found["X_test.pkl"]["rows"] == 60
-    assert found["submission.csv"]["ids_as_due"] is True
+    assert found["submission.csv"]["verdict"] == "valid"
     assert workspace.sandbox.manifest() == before
 
 
@@ -418,7 +447,7 @@ def test_a_hostile_frame_hides_no_model(workspace: Workspace) -> None:
     found = workspace.after(with_trap("__import__('os')._exit(0)", "X_train"))
     assert found["X_train.pkl"] == {"problem": "loading it ended the process"}
     assert "problem" in found["model.pkl"]  # it cannot be tried without the frame
-    assert found["submission.csv"]["ids_as_due"] is True
+    assert found["submission.csv"]["verdict"] == "valid"
 
 
 def test_what_artifacts_do_to_the_workspace_is_undone(workspace: Workspace) -> None:
@@ -428,7 +457,7 @@ def test_what_artifacts_do_to_the_workspace_is_undone(workspace: Workspace) -> N
     before = workspace.sandbox.manifest()
     found = workspace.facts()
     assert workspace.sandbox.manifest() == before
-    assert found["submission.csv"]["rows"] == 60
+    assert found["submission.csv"]["ids_usable"] == 60
 
 
 def test_a_folder_in_the_place_of_an_artifact_is_not_there(workspace: Workspace) -> None:

@@ -53,14 +53,11 @@ SOUND: Mapping[str, Any] = {
     "leaks": [],
     "model.pkl": {"kind": "tree", "fitted": True, "skill": 0.7, "predicts": True, "agreement": 1.0},
     "submission.csv": {
-        "columns_as_due": True,
-        "rows": 40,
-        "rows_due": 40,
-        "ids_as_due": True,
+        "verdict": "valid",
+        "ids_due": 40,
+        "ids_usable": 40,
         "constant": False,
         "as_the_sample": False,
-        "empty_values": 0,
-        "unknown_labels": 0,
     },
 }
 """What the probe says of the artifacts of a team without a fault."""
@@ -72,7 +69,6 @@ OWNERS = {
 MODEL_NEEDS = {"needs": "X_train.pkl y_train.pkl X_test.pkl"}
 SUBMISSION_NEEDS = {"needs": "X_test.pkl model.pkl"}
 TEXT = "Predict y."
-LABELS = "Predict y. A cell is one of the labels a, b."
 
 
 def facts(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
@@ -123,8 +119,8 @@ def ran(output: str = "fine", exit_code: int = 0, **files: tuple[str, ...]) -> T
     return ToolResult(call, output, output, exit_code, files=FileChanges(**files))
 
 
-def after(*history: Turn, problem: str = TEXT) -> CoachContext:
-    return CoachContext(problem, history)
+def after(*history: Turn) -> CoachContext:
+    return CoachContext(TEXT, history)
 
 
 START = after()
@@ -401,37 +397,32 @@ CASES: list[Case] = [
         "not its fault: y_train.pkl",
     ),
     ("submission_in_form", SUBMISSION_NEEDS, turn("analyst"), AFTER_MODELER, True, "as due"),
-    *(
-        (
-            "submission_in_form",
-            SUBMISSION_NEEDS,
-            turn("analyst", changes={f"submission.csv.{key}": value}),
-            AFTER_MODELER,
-            False,
-            reason,
-        )
-        for key, value, reason in (
-            ("columns_as_due", False, "other columns than sample_submission.csv"),
-            ("rows", 39, "39 rows, 40 are due"),
-            ("ids_as_due", False, "other ids"),
-            ("empty_values", 3, "3 cells without a value"),
-        )
-    ),
     (
         "submission_in_form",
         SUBMISSION_NEEDS,
-        turn("analyst", changes={"submission.csv.unknown_labels": 4}),
+        turn("analyst", changes={"submission.csv": {"verdict": "extra_columns"}}),
         AFTER_MODELER,
-        True,
-        "",
+        False,
+        "submission.csv: extra_columns",
     ),
     (
         "submission_in_form",
         SUBMISSION_NEEDS,
-        turn("analyst", changes={"submission.csv.unknown_labels": 4}),
-        after(turn(), turn("modeler"), problem=LABELS),
+        turn(
+            "analyst",
+            changes={"submission.csv.verdict": "not_finite", "submission.csv.ids_usable": 39},
+        ),
+        AFTER_MODELER,
         False,
-        "4 cells with what is no label",
+        "submission.csv: not_finite; 39 of 40 ids have one usable row",
+    ),
+    (
+        "submission_in_form",
+        SUBMISSION_NEEDS,
+        turn("analyst", changes={"submission.csv": {"problem": "not_csv"}}),
+        AFTER_MODELER,
+        None,
+        "nothing of its own to judge",
     ),
     (
         "submission_in_form",
@@ -701,7 +692,7 @@ def test_a_missing_frame_costs_its_engineer_more_than_silence_costs_those_after_
         ({"y_train.pkl.as_given": False}, "engineer"),
         ({"model.pkl.fitted": False, "model.pkl.predicts": False}, "modeler"),
         ({"model.pkl.skill": 0.0}, "modeler"),
-        ({"submission.csv.ids_as_due": False}, "analyst"),
+        ({"submission.csv.verdict": "missing_ids"}, "analyst"),
     ],
 )
 def test_what_follows_from_a_fault_costs_nobody_else(
