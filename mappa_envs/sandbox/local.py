@@ -24,8 +24,11 @@ logger = logging.getLogger(__name__)
 
 
 @functools.cache
-def best_level() -> LocalLevel:
+def best_level(preload: tuple[str, ...] = PRELOAD) -> LocalLevel:
     """Return the strongest level that really isolates here, found once by trying.
+
+    Args:
+        preload: Modules that the programs to come find imported; the trial starts what they need.
 
     Raises:
         SandboxError: neither `namespace` nor `landlock` can be had.
@@ -34,7 +37,7 @@ def best_level() -> LocalLevel:
     levels: tuple[LocalLevel, ...] = ("namespace", "landlock")
     for level in levels:
         try:
-            check_level(level)
+            check_level(level, preload)
         except SandboxError as error:
             reasons.append(str(error))
             continue
@@ -47,14 +50,18 @@ def best_level() -> LocalLevel:
 
 
 @functools.cache
-def check_level(level: LocalLevel) -> None:
+def check_level(level: LocalLevel, preload: tuple[str, ...] = PRELOAD) -> None:
     """Run one empty program at a level.
+
+    Args:
+        level: The level.
+        preload: As in `best_level`.
 
     Raises:
         SandboxError: it cannot be had; the message says what is missing.
     """
     try:
-        sandbox = LocalSandbox(level)
+        sandbox = LocalSandbox(level, preload=preload)
         try:
             sandbox.exec("", Limits())
         finally:
@@ -98,7 +105,7 @@ class LocalSandbox(WorkspaceSandbox):
 
         Args:
             level: What must hold for each execution, or else `exec` raises; `"auto"` is
-                `best_level()`.
+                `best_level(preload)`.
             preload: Modules that programs find imported already, where they are installed.
             hidden: Folders of this machine, by their real paths, of which programs see nothing
                 although they lie among what Python needs; not at `"process"`.
@@ -111,7 +118,7 @@ class LocalSandbox(WorkspaceSandbox):
                 f"sandbox level {level!r} is none of this machine's; there is 'auto', 'namespace', "
                 "'landlock' and 'process', and DockerSandbox"
             )
-        self.level: LocalLevel = best_level() if level == "auto" else level
+        self.level: LocalLevel = best_level(preload) if level == "auto" else level
         if level == "process":
             logger.warning("sandbox level 'process' isolates nothing: only for code you trust")
         self._preload = preload

@@ -28,7 +28,7 @@ class Backend:
 def local(level: LocalLevel) -> Backend:
     """A level of the local sandbox; skips the test, saying what is missing, without it."""
     try:
-        check_level(level)
+        check_level(level, PRELOAD)
     except SandboxError as error:
         pytest.skip(str(error))
     return Backend(level, lambda: LocalSandbox(level, preload=PRELOAD))

@@ -20,7 +20,7 @@ LIMITS = Limits(timeout_s=20.0)
 def old_kernel(monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalSandbox]:
     """A sandbox as it is on a kernel whose Landlock knows no signals."""
     try:
-        check_level("landlock")
+        check_level("landlock", ())
     except SandboxError as error:
         pytest.skip(str(error))
     monkeypatch.setattr(levels.landlock, "supported_abi", lambda: 4)
@@ -87,7 +87,7 @@ def test_a_kernel_without_signals_is_told_from_one_with_them() -> None:
 )
 def test_other_processes_keep_what_they_have(level: LocalLevel, call: str) -> None:
     try:
-        check_level(level)
+        check_level(level, ())
     except SandboxError as error:
         pytest.skip(str(error))
     sandbox = LocalSandbox(level, preload=())

@@ -73,7 +73,7 @@ def no_levels(monkeypatch: pytest.MonkeyPatch) -> Iterator[set[str]]:
     """Levels put into the set cannot be had."""
     missing: set[str] = set()
 
-    def check(level: str) -> None:
+    def check(level: str, preload: tuple[str, ...]) -> None:
         if level in missing:
             raise SandboxError(f"no {level} here")
 
@@ -361,7 +361,7 @@ def test_an_interrupt_mixes_no_workers_up(
 
 def test_sixteen_at_once(level: LocalLevel) -> None:
     def answer(number: int) -> ExecResult:
-        with closing(LocalSandbox(level)) as sandbox:
+        with closing(LocalSandbox(level, preload=())) as sandbox:
             sandbox.write_file("n", str(number).encode())
             return sandbox.exec("print(open('n').read() * 3)", LIMITS)
 
@@ -372,14 +372,14 @@ def test_sixteen_at_once(level: LocalLevel) -> None:
     assert workspaces() == before
 
 
-def test_one_sandbox_from_many_threads(sandbox: LocalSandbox) -> None:
+def test_one_sandbox_from_many_threads(bare: LocalSandbox) -> None:
     with ThreadPoolExecutor(4) as pool:
-        results = pool.map(lambda n: sandbox.exec(f"print({n})", LIMITS).stdout, range(8))
+        results = pool.map(lambda n: bare.exec(f"print({n})", LIMITS).stdout, range(8))
         assert list(results) == [f"{n}\n" for n in range(8)]
 
 
 def test_closing_ends_a_program(level: LocalLevel, marker: str) -> None:
-    sandbox = LocalSandbox(level)
+    sandbox = LocalSandbox(level, preload=())
     source = f"import ctypes, time; ctypes.CDLL(None).prctl(15, b'{marker}'); time.sleep(60)"
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(sandbox.exec, source, LIMITS)
@@ -406,7 +406,7 @@ def test_closing_at_any_moment(level: LocalLevel) -> None:
 
     with ThreadPoolExecutor(1) as pool:
         for number in range(10):
-            sandbox = LocalSandbox(level)
+            sandbox = LocalSandbox(level, preload=())
             running = pool.submit(run, sandbox)
             time.sleep(number * 0.004)
             sandbox.close()
@@ -426,7 +426,7 @@ for _ in range(DEEP):
 
 def test_closing_deletes_the_workspace_whatever_is_in_it(level: LocalLevel) -> None:
     before = workspaces()
-    with closing(LocalSandbox(level)) as sandbox:
+    with closing(LocalSandbox(level, preload=())) as sandbox:
         source = HARD_TO_DELETE.replace("DEEP", "300")
         assert sandbox.exec(source, LIMITS).exit_code == 0
         assert len(workspaces() - before) == 1
@@ -434,8 +434,8 @@ def test_closing_deletes_the_workspace_whatever_is_in_it(level: LocalLevel) -> N
     assert os.listdir("/etc")
 
 
-def test_programs_of_others_cannot_enter_a_workspace(sandbox: LocalSandbox) -> None:
-    sandbox.write_file("a", b"")
+def test_programs_of_others_cannot_enter_a_workspace(bare: LocalSandbox) -> None:
+    bare.write_file("a", b"")
     (found,) = [path.parent for path in scratch_folder().glob("*/files/a")]
     assert found.stat().st_mode & 0o777 == 0o700
     assert scratch_folder().stat().st_mode & 0o777 == 0o711
@@ -443,7 +443,7 @@ def test_programs_of_others_cannot_enter_a_workspace(sandbox: LocalSandbox) -> N
 
 def test_a_forgotten_sandbox_deletes_its_workspace(level: LocalLevel) -> None:
     before = workspaces()
-    sandbox = LocalSandbox(level)
+    sandbox = LocalSandbox(level, preload=())
     sandbox.exec("open('a', 'w')", LIMITS)
     assert len(workspaces() - before) == 1
     del sandbox
@@ -451,15 +451,15 @@ def test_a_forgotten_sandbox_deletes_its_workspace(level: LocalLevel) -> None:
     assert workspaces() == before
 
 
-def test_a_fork_of_the_caller_deletes_nothing(sandbox: LocalSandbox) -> None:
-    sandbox.write_file("a", b"kept")
+def test_a_fork_of_the_caller_deletes_nothing(bare: LocalSandbox) -> None:
+    bare.write_file("a", b"kept")
     child = os.fork()
     if child == 0:
-        sandbox.close()
+        bare.close()
         os._exit(0)
     os.waitpid(child, 0)
-    assert sandbox.read_file("a", 10) == b"kept"
-    assert sandbox.exec("print(open('a').read())", LIMITS).stdout == "kept\n"
+    assert bare.read_file("a", 10) == b"kept"
+    assert bare.exec("print(open('a').read())", LIMITS).stdout == "kept\n"
 
 
 def test_a_temp_folder_that_cannot_be_used_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -479,7 +479,7 @@ def test_an_interrupt_before_the_program_runs_is_not_lost(
     level: LocalLevel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Closing while a worker is being got ready ends the program that it would have run."""
-    sandbox = LocalSandbox(level)
+    sandbox = LocalSandbox(level, preload=())
     taking, closing = threading.Event(), threading.Event()
     take = Zygote.take
 

@@ -57,11 +57,13 @@ def main(control: int, caller: int) -> None:
 
 def import_all(names: list[str]) -> None:
     """Import modules, where they are installed, for good."""
+    gc.disable()  # a fifth of the time went into looking through what stays
     for name in names:
         with suppress(ImportError):
             importlib.import_module(name)
     gc.collect()
     gc.freeze()
+    gc.enable()
 
 
 def _reap() -> None:
