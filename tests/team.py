@@ -12,7 +12,7 @@ from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import SandboxError, TaskError
 from mappa_envs.outcomes.math_answers import MathAnswerScorer
 from mappa_envs.outcomes.protocol import Workspace
-from mappa_envs.sandbox import ExecResult, Sandbox
+from mappa_envs.sandbox import ExecResult, LocalSandbox, Sandbox
 from mappa_envs.scenario import Scenario
 from mappa_envs.testing import FakeSandbox, ScriptedTeam
 from mappa_envs.types import Outcome, Split, Task
@@ -55,6 +55,11 @@ class Problems:
             if task.id == task_id:
                 return task
         raise TaskError(f"no task is called {task_id!r}")
+
+
+def bare_sandbox() -> LocalSandbox:
+    """A real sandbox whose programs find nothing imported, so that they start fast."""
+    return LocalSandbox(preload=())
 
 
 class OneTask:

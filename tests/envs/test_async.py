@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
-from team import SILENT, code, make_env, printed, trace
+from team import SILENT, bare_sandbox, code, make_env, printed, trace
 
 from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.coach.wrapper import CoachWrapper
@@ -257,7 +257,7 @@ def until(condition: Callable[[], bool]) -> None:
 @pytest.mark.usefixtures("clean")
 def test_a_cancelled_step_did_not_happen() -> None:
     """The program is ended, its workspace is as before, and the episode goes on from there."""
-    env = make_env(sandbox=LocalSandbox, coder={"max_turns": 4})
+    env = make_env(sandbox=bare_sandbox, coder={"max_turns": 4})
     first = code("open('note', 'w').write('kept')\nprint('ok')")
     hang = code("open('note', 'w').write('lost'); open('begun', 'w')\nimport time\ntime.sleep(600)")
 
@@ -283,6 +283,9 @@ def test_a_cancelled_step_did_not_happen() -> None:
 @pytest.mark.usefixtures("clean")
 def test_an_interrupted_step_did_not_happen() -> None:
     class Interrupted(LocalSandbox):
+        def __init__(self) -> None:
+            super().__init__(preload=())
+
         def exec(self, source: str, *arguments: Any) -> ExecResult:
             if "interrupt" in source:
                 raise KeyboardInterrupt
@@ -307,7 +310,7 @@ def test_cancelling_many_episodes_leaves_no_process_and_no_folder() -> None:
 
     async def cancelled() -> None:
         def make() -> CoachWrapper:
-            return CoachWrapper(make_env(sandbox=LocalSandbox), ScriptedCoach(6.0), deferred=True)
+            return CoachWrapper(make_env(sandbox=bare_sandbox), ScriptedCoach(6.0), deferred=True)
 
         plays = [Play(seed) for seed in range(6)]
         task = asyncio.create_task(play_many(make, policy, plays, at_once=6))

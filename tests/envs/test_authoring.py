@@ -45,7 +45,7 @@ def scripted(env: Any, task: int | str = "train-0") -> tuple[Played, tuple[Turn,
 
 @pytest.fixture
 def made(request: pytest.FixtureRequest) -> Iterator[Any]:
-    env = make_pipeline(request.param, coach={})
+    env = make_pipeline(request.param, coach={}, sandbox={"preload": []})
     yield env
     env.close()
 
@@ -244,7 +244,7 @@ def test_the_roles_of_the_workshop_cannot_touch_what_is_not_theirs(made: Any) ->
 
 def test_a_script_repeats_its_last_text_and_a_role_without_one_has_nothing_to_add() -> None:
     roles = {"solver": {"script": []}, "coder": {"script": ["```python\nprint(7)\n```"]}}
-    env = make_pipeline("mathchat", scenario={"roles": {**roles}})
+    env = make_pipeline("mathchat", scenario={"roles": {**roles}}, sandbox={"preload": []})
     _, turns = scripted(env)
     env.close()
     assert [turn.action for turn in turns] == [

@@ -50,7 +50,10 @@ def shipped() -> list[str]:
 
 
 FOUR_TABLES = {"tables": {"only": ("wine", "iris", "diabetes", "chicks")}}
-OPTIONS: dict[str, dict[str, Any]] = {"dsbench": {"scenario": FOUR_TABLES}}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "dsbench": {"scenario": FOUR_TABLES},
+    "mathchat": {"sandbox": {"preload": []}},
+}
 """What makes the environment of a scenario quick."""
 NEEDS = {"dsbench": ("pandas", "sklearn", "sklego")}
 """The packages without which a scenario has no tasks."""
@@ -58,7 +61,9 @@ NEEDS = {"dsbench": ("pandas", "sklearn", "sklego")}
 
 STACKS: dict[str, Callable[..., Env]] = {
     **{
-        stack.__name__.replace("_", " "): functools.partial(stack, "mathchat")
+        stack.__name__.replace("_", " "): functools.partial(
+            stack, "mathchat", **OPTIONS["mathchat"]
+        )
         for stack in (bare, coached, deferred, coached_outside_ordered, ordered_outside_coached)
     },
     **{
@@ -80,14 +85,10 @@ SLOW_CHECKS = ("another_process_sees_the_same", "nothing_piles_up")
 def cases() -> Iterator[Any]:
     """Every check of every stack.
 
-    The slow tier has what takes a process, but for one stack, and the other stacks, but for
-    PettingZoo's own checks.
+    The slow tier has what takes a process, and the other stacks, but for PettingZoo's own checks.
     """
     for name, stack in itertools.product(ENV_CHECKS, STACKS):
-        if name in SLOW_CHECKS:
-            slow = stack != "bare"
-        else:
-            slow = stack != QUICK_STACK and name not in OFFICIAL
+        slow = name in SLOW_CHECKS or (stack != QUICK_STACK and name not in OFFICIAL)
         yield pytest.param(name, stack, marks=pytest.mark.slow if slow else ())
 
 

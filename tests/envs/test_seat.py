@@ -49,6 +49,7 @@ def coached(*scores: float, payment: Payment | None = None) -> CoachWrapper:
 
 
 def made(seat: str = "verifier_0", **tables: Any) -> gymnasium.Env[Any, str]:
+    tables = {"sandbox": {"preload": []}, **tables}
     return gymnasium.make("mappa/MathChat-v0", seat=seat, **tables)
 
 

@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 from pettingzoo import AECEnv
 from pettingzoo.utils.wrappers import OrderEnforcingWrapper
-from team import FixedOutcome, Problems, code, make_env, printed, scenario
+from team import FixedOutcome, Problems, bare_sandbox, code, make_env, printed, scenario
 
 from mappa_envs.coach.ledger import Payment
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.env import PipelineEnv
 from mappa_envs.errors import ActionError
-from mappa_envs.sandbox.local import LocalSandbox
 from mappa_envs.sandbox.scratch import scratch_folder
 from mappa_envs.testing import ScriptedCoach
 from mappa_envs.views.seat import SeatEnv
@@ -32,7 +31,7 @@ ACTIONS = ["2 + 3 = 5", WRITE, READ, r"\boxed{5}"]
 
 def real() -> PipelineEnv:
     """The team with a real sandbox."""
-    return make_env(sandbox=LocalSandbox)
+    return make_env(sandbox=bare_sandbox)
 
 
 def coached(**options: Any) -> CoachWrapper:
@@ -208,7 +207,7 @@ def test_each_action_of_an_order_with_several_visits_can_be_branched() -> None:
     for role in ("pro", "con"):
         table["roles"][role] = {"prompt": f"You are {role}: {{{{ problem }}}}"}
     debate = scenario(top=table)
-    env = PipelineEnv(debate, tasks=Problems(), outcome=FixedOutcome(1.0), sandbox=LocalSandbox)
+    env = PipelineEnv(debate, tasks=Problems(), outcome=FixedOutcome(1.0), sandbox=bare_sandbox)
     env.reset(seed=0)
     actions = ["yes", "no", "yes again"]
     snapshots = []
