@@ -40,12 +40,8 @@ NOTHING_SAID = (
     "modeler-ignores-features",
 )
 """Valid submissions that are no better than a guess without features."""
-SOME_FAULTS = (
-    *("engineer-drops-test-rows", "engineer-leaks-target"),
-    *("modeler-saves-no-model", "modeler-shuffles-targets"),
-    *("analyst-adds-a-column", "analyst-writes-a-constant"),
-)
-"""The slow tier plays all."""
+SOME_FAULTS = ("engineer-drops-test-rows", "modeler-shuffles-targets", "analyst-adds-a-column")
+"""One of each role; the slow tier plays all."""
 
 
 def results_of(teams: Sequence[str], tasks: str) -> list[Result]:
@@ -96,27 +92,29 @@ def test_the_scripts_are_what_the_oracle_team_says() -> None:
     assert {n: role.script for n, role in SCENARIO.roles.items()} == TEAMS["oracle"].texts
 
 
-def test_what_a_team_does_decides_what_it_comes_to() -> None:
-    """On one task of each type; the ids of chicks have leading zeros."""
-    results = results_of(PLAIN, "wine,chicks")
-    outcome = {(r["team"], r["task"]): r["outcome"] for r in results}
+@pytest.fixture(scope="module")
+def plain() -> list[Result]:
+    """The teams without a fault on one task of each type; the ids of chicks have leading zeros."""
+    return results_of(PLAIN, "wine,chicks")
+
+
+def test_what_a_team_does_decides_what_it_comes_to(plain: list[Result]) -> None:
+    outcome = {(r["team"], r["task"]): r["outcome"] for r in plain}
     for task, good in (("wine", 0.9), ("chicks", 0.5)):
         assert outcome["oracle", task] > good
         assert outcome["oracle", task] > outcome["weak", task] + 0.1
         assert outcome["weak", task] > max(0.1, outcome["random", task])
         assert outcome["noop", task] == 0.0
-    verdicts = {team: {r["verdict"] for r in results if r["team"] == team} for team in PLAIN}
+    verdicts = {team: {r["verdict"] for r in plain if r["team"] == team} for team in PLAIN}
     assert verdicts.pop("noop") == {"no_submission"}
     assert list(verdicts.values()) == [{"valid"}] * 3
 
 
-def test_a_fault_of_each_role_costs_the_outcome() -> None:
-    """Two of each: one that delivers nothing and one that spoils what is delivered."""
-    results = results_of(["oracle", *SOME_FAULTS], "chicks")
+def test_a_fault_of_each_role_costs_the_outcome(plain: list[Result]) -> None:
+    results = results_of(SOME_FAULTS, "chicks")
     check_faults(results)
-    outcome = {result["team"]: result["outcome"] for result in results}
-    oracle = outcome.pop("oracle")
-    assert max(outcome.values()) < 0.6 * oracle
+    (oracle,) = [r["outcome"] for r in plain if (r["team"], r["task"]) == ("oracle", "chicks")]
+    assert max(result["outcome"] for result in results) < 0.6 * oracle
 
 
 def test_innocent_roles_say_truthfully_what_is_wrong(env: PipelineEnv) -> None:
