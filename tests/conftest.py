@@ -41,7 +41,7 @@ precision = "float32"
 sampler_precision = "float32"
 
 [sampling]
-max_new_tokens = 20
+max_new_tokens = 14
 
 [algorithm]
 learning_rate = 1e-3

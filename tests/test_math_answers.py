@@ -547,9 +547,11 @@ def test_values_are_compared_exactly_by_the_child() -> None:
 @pytest.mark.parametrize(
     "text", ["e9", r"So \boxed{e9}", r"\boxed{.e5}", r"\boxed{-E12}", "e\U0001d7d7"]
 )
-def test_an_exponent_without_digits_before_it_is_no_number(text: str) -> None:
+def test_an_exponent_without_digits_before_it_is_no_number(
+    scorer: MathAnswerScorer, text: str
+) -> None:
     assert exact_number(text) is None
-    assert check_answer(["9"], text).verdict in ("wrong", "no_answer", "undecided")
+    assert verdict(scorer, "9", text) in ("wrong", "no_answer", "undecided")
 
 
 @pytest.mark.parametrize(

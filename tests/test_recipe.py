@@ -24,7 +24,7 @@ def test_a_recipe_holds_what_its_file_says_and_defaults_elsewhere(recipe_file: P
     assert recipe.scenario["roles"]["coder"]["max_turns"] == 1
     assert recipe.sandbox is None
     assert recipe.algorithm.gamma == 1.0
-    assert recipe.sampling.limit("coder_0") == 20
+    assert recipe.sampling.limit("coder_0") == 14
 
 
 @pytest.mark.parametrize(

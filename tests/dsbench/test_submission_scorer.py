@@ -362,15 +362,6 @@ def test_a_task_of_another_kind_cannot_be_judged(scorer: SubmissionScorer) -> No
 # --- the grading process fails ----------------------------------------------------------------
 
 
-def test_a_grading_process_that_was_killed_is_replaced(
-    env: PipelineEnv, scorer: SubmissionScorer
-) -> None:
-    assert delivered(env, WRITE_GOOD).verdict == "valid"
-    assert scorer._grader.pid is not None
-    os.kill(scorer._grader.pid, signal.SIGKILL)
-    assert delivered(env, WRITE_GOOD).verdict == "valid"
-
-
 def test_a_submission_whose_grading_never_ends_is_late_and_says_so(
     env: PipelineEnv, scorer: SubmissionScorer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -315,7 +315,7 @@ class TestTasks:
         assert hashlib.sha256(done.stdout).digest() == hashlib.sha256(here).digest()
 
 
-@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("level", [pytest.param(0, marks=pytest.mark.slow), 3])
 @pytest.mark.parametrize("name", SHIPPED)
 def test_a_shipped_table_becomes_a_task_that_can_be_judged(name: str, level: int) -> None:
     spec = SHIPPED[name]
