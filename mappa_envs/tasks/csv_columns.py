@@ -9,13 +9,15 @@ from pathlib import Path
 from mappa_envs.errors import TaskError
 
 _MEND = "take it anew from its source"
+_SEPARATORS = {";": "semicolons", "\t": "tabs"}
+"""What other programs put between cells."""
 
 
 def read_header(path: Path) -> list[str]:
     """Return the names of a table's columns.
 
     Raises:
-        TaskError: the file cannot be read, is empty, or is no CSV.
+        TaskError: the file cannot be read, is empty, or is no CSV, or none with commas.
     """
     return next(_rows(path))
 
@@ -56,6 +58,7 @@ def _rows(path: Path) -> Iterator[list[str]]:
             header = next(rows, None)
             if header is None:
                 raise TaskError(f"{path}: is empty; {_MEND}")
+            _check_separator(path, header)
             yield header
             yield from rows
     except OSError as error:
@@ -75,6 +78,15 @@ def _lines(path: Path, lines: Iterable[str]) -> Iterator[str]:
 
 def _blank(row: list[str]) -> bool:
     return not row or (len(row) == 1 and not row[0].strip())
+
+
+def _check_separator(path: Path, header: list[str]) -> None:
+    for separator, name in _SEPARATORS.items():
+        if len(header) == 1 and separator in header[0]:
+            raise TaskError(
+                f"{path}: there is one column, {header[0]!r:.80}; the file seems to be separated "
+                f"by {name}; save it with commas"
+            )
 
 
 def _place(path: Path, header: list[str], name: str) -> int:

@@ -370,6 +370,10 @@ DAMAGE = {
     "a short row": (b"PassengerId,Survived\n7,1\n8\n", "row 2 has 1 cells and the header 2"),
     "a long row": (b"PassengerId,Survived\n7,1,5\n8,0,5\n", "row 1 has 3 cells and the header 2"),
     "no rows": (b"PassengerId,Survived\n", "has a header and no rows"),
+    "semicolons": (
+        b"PassengerId;Survived\n7;1\n8;0\n",
+        "there is one column, .*; the file seems to be separated by semicolons; save it with commas",
+    ),
     "a column twice": (b"PassengerId,PassengerId,Survived\n7,7,1\n", "2 columns 'PassengerId'"),
 }
 
@@ -424,6 +428,97 @@ class TestADamagedCopy:
         write(copy, "titanic", {"sample_submission.csv": sample})
         with pytest.raises(TaskError, match=rf"sample_submission\.csv: {message}"):
             self.titanic(copy)
+
+    @pytest.mark.parametrize(
+        ("file", "text", "message"),
+        [
+            (
+                "test.csv",
+                "PassengerId,Age\n7,3\n8,5\n7,3\n",
+                "the id '7' is 2 times in PassengerId",
+            ),
+            ("sample_submission.csv", "PassengerId,Survived\n7,0\n8,0\n8,0\n", "the id '8' is 2"),
+            ("test_answer.csv", "PassengerId,Survived\n7,1\n8,0\n8,0\n", "the id '8' is 2 times"),
+            ("test.csv", "Age\n3\n", "has 1 rows and no column 'PassengerId', and there are 2 ans"),
+        ],
+    )
+    def test_other_rows_than_those_of_the_answers_are_an_error(
+        self, copy: Path, file: str, text: str, message: str
+    ) -> None:
+        write(copy, "titanic", {file: text})
+        with pytest.raises(TaskError, match=rf"{re.escape(file)}: {message}"):
+            self.titanic(copy)
+
+    def test_a_test_file_without_ids_is_fine_where_it_has_all_rows(self, copy: Path) -> None:
+        write(copy, "titanic", {"test.csv": "Age\n3\n5\n"})
+        assert self.titanic(copy).files["test.csv"] == b"Age\n3\n5\n"
+
+    def test_training_rows_that_are_test_rows_are_an_error(self, copy: Path) -> None:
+        write(copy, "titanic", {"train.csv": f"{TITANIC['train.csv']}7,1,30\n8,0,50\n"})
+        message = r"train\.csv: 2 rows have an id of the answers, e\.g\. '7', so that it holds test"
+        with pytest.raises(TaskError, match=message):
+            self.titanic(copy)
+
+    @pytest.mark.parametrize("sample", ["7,1\n8,0\n", "8,0.0\n7,1.0\n"])
+    def test_a_sample_that_has_the_answers_is_an_error(self, copy: Path, sample: str) -> None:
+        write(copy, "titanic", {"sample_submission.csv": f"PassengerId,Survived\n{sample}"})
+        message = r"sample_submission\.csv: its values are the answers of all 2 ids; put made-up"
+        with pytest.raises(TaskError, match=message):
+            self.titanic(copy)
+
+    @pytest.mark.parametrize("cell", ["", " ", "nan", "NaN", "NA", "<NA>", "null"])
+    def test_an_answer_that_is_missing_is_an_error(self, copy: Path, cell: str) -> None:
+        write(copy, "titanic", {"test_answer.csv": f"PassengerId,Survived\n7,1\n8,{cell}\n"})
+        message = (
+            rf"answers/titanic/test_answer\.csv: the answer 'Survived' of the id '8' is '{cell}'"
+        )
+        with pytest.raises(TaskError, match=message):
+            self.titanic(copy)
+
+    def test_a_training_row_without_a_label_adds_no_label(self, copy: Path) -> None:
+        write(copy, "titanic", {"train.csv": "PassengerId,Survived\n1,0\n2,1\n3,nan\n4,\n"})
+        grading = self.titanic(copy).grading
+        assert grading is not None
+        assert grading.labels == ("0", "1")
+
+    def test_a_label_of_the_answers_alone_can_be_submitted(self, copy: Path) -> None:
+        write(copy, "titanic", {"test_answer.csv": "PassengerId,Survived\n7,1\n8,2\n"})
+        task = self.titanic(copy)
+        assert task.grading is not None
+        assert task.grading.labels == ("0", "1", "2")
+        assert "A cell is one of the labels 0, 1, 2." in task.prompt
+
+    @pytest.mark.parametrize(
+        ("name", "file", "text", "message"),
+        [
+            ("titanic", "train.csv", 'Survived\n" "\nnan\n', "no row has a value in the target"),
+            (
+                "playground-series-s3e25",
+                "train.csv",
+                "Hardness\nhard\nsoft\n",
+                "target column .*no value that can",
+            ),
+            (
+                "playground-series-s3e25",
+                "test_answer.csv",
+                "id,Hardness\n3,hard\n4,2\n",
+                "the truth is not_numeric",
+            ),
+            (
+                "playground-series-s3e23",
+                "test_answer.csv",
+                "id,defects\n2,True\n3,maybe\n",
+                "a target judged by roc_auc has the labels .*not two",
+            ),
+        ],
+    )
+    def test_values_that_cannot_be_used_are_said_of_their_file(
+        self, copy: Path, name: str, file: str, text: str, message: str
+    ) -> None:
+        write(copy, name, {file: text})
+        path = re.escape(str(files_of(copy, name)[file]))
+        with pytest.raises(TaskError, match=f"^{path}: {message}"):
+            DsbenchFiles(copy, BENCHMARK, only=[name]).find(name)
 
     def test_order_marks_quotes_and_blank_lines_are_no_damage(self, copy: Path) -> None:
         text = '\ufeffSurvived,"PassengerId"\r\n\r\n0,8\r\n"0",7\r\n'
