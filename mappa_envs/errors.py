@@ -47,7 +47,16 @@ class ScenarioError(MappaEnvError, ValueError):
 
 
 class TaskError(MappaEnvError, ValueError):
-    """A task source cannot be read, holds a malformed row, or lacks the task asked for."""
+    """A task source cannot be read, holds a malformed row, or lacks the task asked for.
+
+    Args:
+        message: The whole of it in one line.
+        problems: Each part of it by itself, where there are several.
+    """
+
+    def __init__(self, message: str, problems: Collection[str] = ()) -> None:
+        super().__init__(message)
+        self.problems = tuple(problems) or (message,)
 
 
 class ActionError(MappaEnvError, TypeError, ValueError):

@@ -79,7 +79,7 @@ def scenario_problems(folder: Path) -> list[str]:
         task_source(scenario)
     except TaskError as error:
         key = "generated" if scenario.tasks == "generated" else "tasks"
-        problems.append(f"{file}: {key}: {error}")
+        problems += (f"{file}: {key}: {problem}" for problem in error.problems)
     return problems
 
 

@@ -1,4 +1,4 @@
-"""What the files of one competition must agree on, so that they ask fairly and give nothing away."""
+"""What the files of one competition must agree on, so that they give no answer away."""
 
 from __future__ import annotations
 

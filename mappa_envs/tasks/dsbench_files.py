@@ -28,6 +28,9 @@ from mappa_envs.tasks.stratified import InBatches
 from mappa_envs.types import Split, Task
 
 WORKSPACE_FILES = ("train.csv", "test.csv", "sample_submission.csv")
+_MOST_FILES = 5
+"""How many files a message lists."""
+_COMPLETE = "add them, or name the competitions that you have in tables.only"
 
 
 class Competition(BaseModel):
@@ -119,6 +122,31 @@ def names_in(root: Path, benchmark: Mapping[str, Competition]) -> tuple[str, ...
     return names
 
 
+def check_complete(root: Path, names: Sequence[str]) -> None:
+    """Check that a copy has the files of the competitions of those names.
+
+    Raises:
+        TaskError: its folder is none, or files are missing. The message names the first five, and
+            `problems` has a line for each competition that names all of its own.
+    """
+    if not root.is_dir():
+        what = "is a file" if root.exists() else "there is no such folder"
+        raise TaskError(f"{root}: {what}; give the folder of a copy of DSBench")
+    missing = {name: own for name in names if (own := missing_files(root, [name]))}
+    if not missing:
+        return
+    faults = [_fault(root, path) for own in missing.values() for path in own]
+    are = "1 file is" if len(faults) == 1 else f"{len(faults)} files are"
+    more = f" and {len(faults) - _MOST_FILES} more" if len(faults) > _MOST_FILES else ""
+    raise TaskError(
+        f"{root}: {are} missing: {', '.join(faults[:_MOST_FILES])}{more}; {_COMPLETE}",
+        [
+            f"{root}: {name}: missing: {', '.join(_fault(root, path) for path in own)}; {_COMPLETE}"
+            for name, own in missing.items()
+        ],
+    )
+
+
 def missing_files(root: Path, names: Iterable[str]) -> list[Path]:
     """Return the files that a copy lacks, of the competitions of those names."""
     wanted = [path for name in names for path in files_of(root, name).values()]
@@ -147,8 +175,8 @@ class DsbenchFiles(InBatches):
         batch_size: Tasks that are played together, e.g. those of a training iteration.
 
     Raises:
-        TaskError: files are missing (the message names each of them) or cannot be read, a name is
-            unknown.
+        TaskError: the folder or files in it are missing, see `check_complete`, or cannot be read;
+            a name is unknown.
     """
 
     def __init__(
@@ -165,16 +193,9 @@ class DsbenchFiles(InBatches):
         known = load_benchmark(benchmark)
         for name in only:
             if name not in known:
-                raise no_such("competition", name, known)
+                raise TaskError(f"tables.only: {no_such('competition', name, known)}")
         names = tuple(only) or names_in(root, known)
-        missing = missing_files(root, names)
-        if missing:
-            are = "1 file is" if len(missing) == 1 else f"{len(missing)} files are"
-            raise TaskError(
-                f"{root}: {are} missing: "
-                f"{', '.join(str(path.relative_to(root)) for path in missing)}; add them, or name "
-                "the competitions that you have"
-            )
+        check_complete(root, names)
         self._root = root
         self._competitions = {name: known[name] for name in names}
         self._texts = _texts(known, task_lists, cleaned_prompts)
@@ -194,6 +215,16 @@ class DsbenchFiles(InBatches):
 
         text = self._texts.get(task_id, "")
         return make_task(task_id, self._competitions[task_id], files_of(self._root, task_id), text)
+
+
+def _fault(root: Path, path: Path) -> str:
+    """Return a file's place in its copy, and what is there in its stead."""
+    place = str(path.relative_to(root))
+    if path.is_dir():
+        return f"{place} (it is a folder)"
+    if path.is_symlink() and not path.exists():
+        return f"{place} (it is a link to nothing)"
+    return f"{place} (it is no regular file)" if path.exists() else place
 
 
 def _texts(

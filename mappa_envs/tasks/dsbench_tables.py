@@ -106,8 +106,8 @@ def labels_of(known: Competition, cells: Iterable[str]) -> tuple[str, ...]:
     """Return the labels of a competition from the cells of its targets, in order.
 
     Numbers are in their order, which is that of an ordinal metric, and other labels in that of the
-    alphabet, so that False comes before True. A cell without a value is no label. A metric of scores
-    has labels only where the answers are not 0 and 1.
+    alphabet, so that False comes before True. A cell without a value is no label. A metric of
+    scores has labels only where the answers are not 0 and 1.
 
     Raises:
         TaskError: a metric of scores has more than two.

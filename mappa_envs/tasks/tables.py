@@ -50,7 +50,7 @@ class TableTasks(InBatches):
         entries = load_catalogue(catalogue)
         for name in only:
             if name not in entries:
-                raise no_such("task", name, entries)
+                raise TaskError(f"tables.only: {no_such('task', name, entries)}")
         if level not in LEVELS:
             raise TaskError(f"level of the tables is {level!r}; give a number from 0 to 3")
         self._answer_folders = tuple(sorted({f for e in entries.values() for f in _folders(e)}))

@@ -372,7 +372,7 @@ DAMAGE = {
     "no rows": (b"PassengerId,Survived\n", "has a header and no rows"),
     "semicolons": (
         b"PassengerId;Survived\n7;1\n8;0\n",
-        "there is one column, .*; the file seems to be separated by semicolons; save it with commas",
+        "there is one column, .*; the file seems to be separated by semicolons; save it with",
     ),
     "a column twice": (b"PassengerId,PassengerId,Survived\n7,7,1\n", "2 columns 'PassengerId'"),
 }
@@ -553,8 +553,44 @@ class TestWhichTasks:
         assert missing_files(copy, COPY) == gone
         with pytest.raises(TaskError, match=": 2 files are missing: ") as caught:
             DsbenchFiles(copy, BENCHMARK)
-        for path in gone:
+        for path, problem in zip(gone, caught.value.problems, strict=True):
             assert str(path.relative_to(copy)) in str(caught.value)
+            name = path.parent.name
+            assert problem.startswith(
+                f"{copy}: {name}: missing: {path.relative_to(copy)}; add them"
+            )
+
+    def test_of_many_missing_files_five_are_named(self, copy: Path) -> None:
+        for name in COPY:
+            for path in files_of(copy, name).values():
+                path.unlink()
+        with pytest.raises(TaskError, match=r": 12 files .* and 7 more; add") as caught:
+            DsbenchFiles(copy, BENCHMARK)
+        assert str(caught.value).count(".csv") == 5
+        assert [line.count(".csv") for line in caught.value.problems] == [4, 4, 4]
+
+    def test_a_folder_that_is_none_is_said_first(self, copy: Path) -> None:
+        with pytest.raises(
+            TaskError, match=r"DSBnech: there is no such folder; give the folder of"
+        ):
+            DsbenchFiles(copy / "DSBnech", BENCHMARK)
+        with pytest.raises(TaskError, match=r"data\.json: is a file; give the folder of a copy"):
+            DsbenchFiles(copy / "data.json", BENCHMARK, only=["titanic"])
+
+    def test_what_is_there_in_the_place_of_a_file_is_told(self, copy: Path) -> None:
+        files = files_of(copy, "titanic")
+        for path in files.values():
+            path.unlink()
+        files["train.csv"].mkdir()
+        os.mkfifo(files["test.csv"])
+        files["sample_submission.csv"].symlink_to("nothing")
+        with pytest.raises(TaskError) as caught:
+            DsbenchFiles(copy, BENCHMARK)
+        folder = "data_resplit/titanic"
+        assert (
+            f": 4 files are missing: {folder}/train.csv (it is a folder), {folder}/test.csv (it is "
+            f"no regular file), {folder}/sample_submission.csv (it is a link to nothing), answers/"
+        ) in str(caught.value)
 
     def test_some_tasks_can_be_chosen(self, copy: Path) -> None:
         chosen = ["titanic", "playground-series-s3e25"]
@@ -562,7 +598,9 @@ class TestWhichTasks:
         assert source.size("train") == 1
         with pytest.raises(TaskError, match="no task is called 'spaceship-titanic'"):
             source.find("spaceship-titanic")
-        with pytest.raises(TaskError, match="no competition is called 'titanik'; did you mean"):
+        with pytest.raises(
+            TaskError, match=r"^tables\.only: no competition is called 'titanik'; did"
+        ):
             DsbenchFiles(copy, BENCHMARK, only=["titanik"])
 
     def test_one_competition_is_enough(self, copy: Path) -> None:
