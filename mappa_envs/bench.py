@@ -52,10 +52,13 @@ def choose_tasks(source: TaskSource, wanted: str, splits: Sequence[Split]) -> di
         splits: The splits that the first two are taken from.
 
     Raises:
-        TaskError: there is no such task, no end of them, or none at all.
+        TaskError: there is no such task, no end of them, or none at all. It names the option
+            `--tasks`, which is what they are chosen with.
     """
     if wanted == "all" or (wanted.isascii() and wanted.isdigit()):
         most = None if wanted == "all" else int(wanted)
+        if most == 0:
+            raise TaskError("--tasks is 0; give at least 1")
         chosen = {name: split for split in splits for name in _first(source, split, most)}
         if not chosen:
             raise TaskError(f"{wanted} of split {' and '.join(splits)} is no task; choose others")
@@ -176,7 +179,7 @@ def _first(source: TaskSource, split: Split, most: int | None) -> list[str]:
         return list(source.splits[split][:most])
     size = source.size(split)
     if most is None and size is None:
-        raise TaskError(f"the tasks of split {split!r} have no end; say how many are played")
+        raise TaskError(f"the tasks of split {split!r} have no end; say how many with --tasks")
     count = min(n for n in (most, size) if n is not None)
     return list(dict.fromkeys(source.get(split, index).id for index in range(count)))
 

@@ -35,7 +35,13 @@ class ResultsFile:
         self._path = path
         self._versions = versions
         self._results: list[Result] = []
-        self._file = path.open("a+b")
+        try:
+            self._file = path.open("a+b")
+        except OSError as error:
+            raise CommandError(
+                f"{path}: cannot be written ({error.strerror}); name a file in a folder that you "
+                "may use"
+            ) from None
         try:
             self._read()
         except BaseException:
@@ -93,12 +99,15 @@ class ResultsFile:
         return result
 
 
-def version_of(folder: Path, team: TeamScript | None) -> str:
+def version_of(
+    folder: Path, team: TeamScript | None, tables: Mapping[str, Any] | None = None
+) -> str:
     """Return a digest of all that a scenario folder and a team say.
 
     Args:
         folder: The scenario's; its teams are left out.
         team: None for the roles' `script`.
+        tables: Laid over the scenario's file.
     """
     digest = hashlib.sha256()
     for path in sorted(folder.rglob("*")):
@@ -107,6 +116,8 @@ def version_of(folder: Path, team: TeamScript | None) -> str:
             digest.update(f"{inside.as_posix()}\0".encode() + path.read_bytes() + b"\0")
     texts: Any = dict(team.texts) if team else None
     digest.update(json.dumps(texts).encode())
+    if tables:
+        digest.update(json.dumps(tables, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]
 
 

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 
 import typer
 
-from mappa_envs.commands import add_commands
+from mappa_envs.commands import add_commands, help_alone
 
 EPILOG = (
     "Exit codes: 0 done, 2 wrong input or a run that cannot go on (one line says why, and how to "
@@ -27,11 +27,10 @@ def build_app() -> typer.Typer:
         name="mappa",
         help="Train and measure teams of language-model agents.",
         epilog=EPILOG,
-        no_args_is_help=True,
         add_completion=False,
         pretty_exceptions_enable=False,
     )
-    app.callback()(_root)
+    app.callback(invoke_without_command=True)(_root)
     add_commands(app)
     for entry_point in entry_points(group="mappa.commands"):
         entry_point.load()(app)
@@ -41,7 +40,8 @@ def build_app() -> typer.Typer:
 def main() -> None:
     """Run the command line."""
     try:
-        build_app()()
+        # standing alone it would print errors of options itself, in boxes
+        sys.exit(build_app()(prog_name="mappa", standalone_mode=False))
     except KeyboardInterrupt:
         sys.exit(130)
     except Exception as error:
@@ -51,10 +51,19 @@ def main() -> None:
             code = 2  # a file that cannot be read or written is for the user to mend
         if code is None:
             raise
-        line = " ".join(filter(None, map(str.strip, str(error).splitlines())))
-        typer.echo(f"error: {line}", err=True)
+        typer.echo(f"error: {_message(error)}", err=True)
         sys.exit(code)
 
 
-def _root() -> None:
+def _message(error: Exception) -> str:
+    """Return what an error says in one line; one about the options of a command names its help."""
+    say = getattr(error, "format_message", None)
+    text = str(error) if say is None else str(say())
+    line = " ".join(filter(None, map(str.strip, text.splitlines())))
+    context = getattr(error, "ctx", None)
+    return f"{line.rstrip('.')}; see {context.command_path} --help" if context else line
+
+
+def _root(context: typer.Context) -> None:
     """Train and measure teams of language-model agents."""
+    help_alone(context)

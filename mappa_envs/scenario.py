@@ -224,7 +224,7 @@ def load_scenario(folder: Path, overrides: Mapping[str, Any] | None = None) -> S
     """
     path = folder / SCENARIO_FILE
     place = f"{path}, with the tables laid over it" if overrides else str(path)
-    table = _merge(read_table(path), overrides or {})
+    table = merge(read_table(path), overrides or {})
     prompts = PromptFiles(folder, place)
     texts = _read_prompts(prompts, table)
     problems = [f"{place}: {line}" for line in _order_mistakes(table)] + prompts.problems
@@ -262,11 +262,12 @@ def read_table(path: Path) -> dict[str, Any]:
     return table
 
 
-def _merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+def merge(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables with others laid over them, key by key."""
     merged = dict(base)
     for key, value in over.items():
         both_tables = isinstance(value, Mapping) and isinstance(merged.get(key), Mapping)
-        merged[key] = _merge(merged[key], value) if both_tables else value
+        merged[key] = merge(merged[key], value) if both_tables else value
     return merged
 
 

@@ -110,7 +110,7 @@ def test_ids_are_found_in_either_split() -> None:
 
 
 def test_tasks_that_are_not_there_are_refused() -> None:
-    with pytest.raises(TaskError, match="have no end; say how many"):
+    with pytest.raises(TaskError, match="have no end; say how many with --tasks"):
         choose_tasks(MATH, "all", ("train",))
     with pytest.raises(TaskError, match="no task is called 'pare'; did you mean 'pear'"):
         choose_tasks(Fruit(), "pare", ("train",))
@@ -358,12 +358,24 @@ def test_a_stopped_bench_goes_on_to_what_an_unstopped_one_comes_to(
 BAD = {
     "unknown team": ("--team wrnog", "--team names 'wrnog'; did you mean 'wrong'?"),
     "a person": ("--team person", "--team names 'person'; it can be: scripted, wrong"),
-    "no end": ("--tasks all", "the tasks of split 'train' have no end; say how many are played"),
+    "no end": ("--tasks all", "the tasks of split 'train' have no end; say how many with --tasks"),
+    "no tasks": ("--tasks 0", "--tasks is 0; give at least 1"),
+    "the other split": (
+        "--tasks train-1 --split test",
+        "--tasks names train-1, which is a train task; leave --split out or give --split train",
+    ),
     "unknown task": ("--tasks trian-1", "no generated task is called 'trian-1'"),
     "unknown split": ("--split tset", "--split is 'tset'; did you mean 'test'?"),
     "nothing to go on with": ("--resume", "--resume needs the file to go on with; name it with"),
     "taken": ("--tasks 1 --out {0}/taken", "taken: exists already; add --resume, or name another"),
-    "no folder": ("--tasks 1 --out {0}/no/file", "no/file"),
+    "no folder": (
+        "--tasks 1 --out {0}/no/file",
+        "no/file: cannot be written (No such file or directory); name",
+    ),
+    "a folder": (
+        "--tasks 1 --resume --out {0}",
+        "cannot be written (Is a directory); name a file in a folder",
+    ),
 }
 
 

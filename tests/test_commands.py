@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -169,6 +170,94 @@ def test_an_episode_that_cannot_be_played_to_its_end_fails_the_check(
         "error: the scripted episode of task train-1826701615 ended with 'sandbox_dead': "
         "[the sandbox failed; the episode ends here]"
     )
+
+
+# --- --set ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> Path:
+    """A file of tasks of which 18 are for training, and each is one and one more."""
+    path = tmp_path / "rows.jsonl"
+    path.write_text("".join(f'{{"prompt": "{n} + 1?", "answer": {n + 1}}}\n' for n in range(20)))
+    return path
+
+
+def test_a_scenario_is_checked_played_and_benched_with_keys_of_ones_own(
+    rows: Path, mappa: Mappa, capsys: Capture
+) -> None:
+    chosen = ("--set", f"tasks={rows}", "--set", "roles.opponent.max_turns=1")
+    assert mappa("scenario", "check", "debate", *chosen) == 0
+    assert "\ntasks: train 18, test 2\n" in capsys.readouterr().out
+    assert mappa("play", "debate", *SCRIPTED, "--task", 3, *chosen) == 0
+    assert re.match(r"task rows-\d+: \d+ \+ 1\?", capsys.readouterr().out)
+    assert mappa("bench", "debate", "--split", "test", "--json", *chosen) == 0
+    assert json.loads(capsys.readouterr().out)["tasks"] == 2
+
+
+@pytest.mark.parametrize(
+    "command", [("scenario", "check", "debate"), ("play", "debate"), ("bench", "debate")]
+)
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ("outcom=3", "scenario.toml, with the tables laid over it: outcom: unknown key; did you"),
+        ("tasks=no.json", "no.json: there is no such file"),
+        ("tasks", "error: --set is 'tasks'; write KEY=VALUE, e.g. tasks=/data/dsbench"),
+    ],
+)
+def test_a_wrong_setting_is_one_line(
+    command: tuple[str, ...], setting: str, words: str, mappa: Mappa, capsys: Capture
+) -> None:
+    assert mappa(*command, "--set", setting) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.count("\n") == 1
+    assert words in shown.err
+
+
+def test_results_with_other_keys_are_not_gone_on_with(
+    rows: Path, mappa: Mappa, tmp_path: Path, capsys: Capture
+) -> None:
+    asked = ("bench", "debate", "--tasks", 1, "--out", tmp_path / "out", "--set", f"tasks={rows}")
+    assert mappa(*asked) == 0
+    assert mappa(*asked, "--set", "roles.opponent.max_turns=2", "--resume") == 2
+    assert "is of another version of the scenario" in capsys.readouterr().err
+
+
+# --- errors of options ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("command", "words", "helped"),
+    [
+        ("play mathchat --seed -1", "Invalid value for '--seed': ", "mappa play --help"),
+        ("bench mathchat --seeds 0", "Invalid value for '--seeds': ", "mappa bench --help"),
+        ("play mathchat --sede 1", "No such option: --sede", "mappa play --help"),
+        ("play", "Missing argument 'SCENARIO'", "mappa play --help"),
+        ("scenario chekc", "No such command 'chekc'", "mappa scenario --help"),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    command: str, words: str, helped: str, mappa: Mappa, capsys: Capture
+) -> None:
+    assert mappa(*command.split()) == 2
+    shown = capsys.readouterr()
+    assert shown.out == ""
+    assert shown.err.startswith(f"error: {words}")
+    assert shown.err.endswith(f"; see {helped}\n")
+    assert shown.err.count("\n") == 1
+
+
+@pytest.mark.parametrize("command", [(), ("scenario",)])
+def test_a_group_of_commands_alone_shows_its_help(
+    command: tuple[str, ...], mappa: Mappa, capsys: Capture
+) -> None:
+    assert mappa(*command) == 2
+    shown = capsys.readouterr()
+    assert "Usage: mappa" in shown.out
+    assert "check" in shown.out or "scenario" in shown.out
+    assert shown.err == ""
 
 
 # --- mappa play -------------------------------------------------------------------------------

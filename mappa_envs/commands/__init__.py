@@ -17,11 +17,18 @@ ScenarioArgument = Annotated[
     str, typer.Argument(metavar="SCENARIO", help="A scenario folder, or the name of a shipped one.")
 ]
 
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Change one key of the scenario; repeat for more."
+    ),
+]
+
 
 def add_commands(app: typer.Typer) -> None:
     """Add this package's commands to `mappa`."""
-    scenarios = typer.Typer(no_args_is_help=True)
-    scenarios.callback()(_scenario)
+    scenarios = typer.Typer()
+    scenarios.callback(invoke_without_command=True)(_scenario)
     scenarios.command(name="check")(check)
     app.add_typer(scenarios, name="scenario")
     app.command(name="play")(play)
@@ -29,21 +36,30 @@ def add_commands(app: typer.Typer) -> None:
     app.command(name="audit")(audit)
 
 
-def _scenario() -> None:
+def help_alone(context: typer.Context) -> None:
+    """Print the help of a group of commands, and end, where none of them is named."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+        raise typer.Exit(2)
+
+
+def _scenario(context: typer.Context) -> None:
     """Work on scenario folders.
 
     Example: mappa scenario check my_scenario
     """
+    help_alone(context)
 
 
-def check(scenario: ScenarioArgument) -> None:
+def check(scenario: ScenarioArgument, settings: Settings = None) -> None:
     """Check a scenario folder and play a scripted episode; each mistake is one line.
 
     Example: mappa scenario check scenarios/debate
     """
     from mappa_envs.commands.checking import check_scenario
+    from mappa_envs.commands.set_option import scenario_tables
 
-    if not check_scenario(scenario):
+    if not check_scenario(scenario, scenario_tables(settings or ())):
         raise typer.Exit(2)
 
 
@@ -66,7 +82,9 @@ def play(
     task: Annotated[
         str | None, typer.Option(help="An id, or a number that counts through the split.")
     ] = None,
-    split: Annotated[str, typer.Option(help="train or test.")] = "train",
+    split: Annotated[
+        str | None, typer.Option(help="train or test. Default: that of the task's id, or train.")
+    ] = None,
     seed: Annotated[int, typer.Option(min=0, help="Draws the task, and seeds programs.")] = 0,
     coach: Annotated[
         bool | None,
@@ -76,6 +94,7 @@ def play(
         Path | None,
         typer.Option(metavar="FILE", help="Write transcript and ledger there, as JSON lines."),
     ] = None,
+    settings: Settings = None,
 ) -> None:
     """Play one episode with a person, a team's role or a file of texts in each seat.
 
@@ -84,8 +103,10 @@ def play(
     Example: mappa play mathchat --team scripted --seat verifier_0=person --task 3
     """
     from mappa_envs.commands.playing import Choice, play_scenario
+    from mappa_envs.commands.set_option import scenario_tables
 
-    play_scenario(scenario, team, seats or [], Choice(split, task, seed), coach, save)
+    choice, tables = Choice(split, task, seed), scenario_tables(settings or ())
+    play_scenario(scenario, team, seats or [], choice, coach, save, tables)
 
 
 def bench(
@@ -108,14 +129,17 @@ def bench(
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with that file.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    settings: Settings = None,
 ) -> None:
     """Play scripted teams on many tasks and print their mean outcomes.
 
     Example: mappa bench dsbench --team oracle,weak,noop --out results.jsonl
     """
     from mappa_envs.commands.benching import Request, bench_scenario
+    from mappa_envs.commands.set_option import scenario_tables
 
-    request = Request(scenario, team, tasks, split, seeds, at_once, out, resume)
+    tables = scenario_tables(settings or ())
+    request = Request(scenario, team, tasks, split, seeds, at_once, out, resume, tables)
     bench_scenario(request, as_json=as_json)
 
 

@@ -41,6 +41,8 @@ class Request:
     at_once: int
     out: Path | None
     resume: bool
+    tables: Mapping[str, Any]
+    """Laid over the scenario's file."""
 
     def split_names(self) -> tuple[Split, ...]:
         """Return the splits that tasks are taken from.
@@ -67,15 +69,16 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
     check_resume(request.out, request.resume)
     folder = scenario_folder(request.scenario)
     names = team_names(folder, request.teams)
-    scenario = load_scenario(folder)
+    scenario = load_scenario(folder, request.tables)
     tasks = choose_tasks(task_source(scenario), request.tasks, request.split_names())
-    env = make_coached(folder)
+    _check_splits(tasks, request.split_names())
+    env = make_coached(folder, tables=request.tables)
     with ExitStack() as closing:
         closing.callback(env.close)
         teams = {name: named_team(folder, name, env) for name in names}
         results = kept_results(
             make_jobs(names, tasks, request.seeds),
-            {name: version_of(folder, team) for name, team in teams.items()},
+            {name: version_of(folder, team, request.tables) for name, team in teams.items()},
             request.out,
             request.resume,
             lambda jobs, tell: asyncio.run(
@@ -92,6 +95,15 @@ def bench_scenario(request: Request, *, as_json: bool) -> None:
         typer.echo(json.dumps(summary, indent=2))
     else:
         _tell(summary, Screen())
+
+
+def _check_splits(tasks: Mapping[str, Split], wanted: Sequence[Split]) -> None:
+    for name, split in tasks.items():
+        if split not in wanted:
+            raise CommandError(
+                f"--tasks names {name}, which is a {split} task; leave --split out or give --split "
+                f"{split}"
+            )
 
 
 def _tell(summary: Mapping[str, Any], screen: Screen) -> None:

@@ -19,6 +19,7 @@ from mappa_envs.scenario import (
     SCENARIO_FILE,
     Scenario,
     load_scenario,
+    merge,
     read_table,
     role_tables,
     scenario_folder,
@@ -30,27 +31,28 @@ from mappa_envs.teams import ScenarioTeam
 from mappa_envs.types import LedgerEntry, Split, Turn
 
 
-def check_scenario(name: str) -> bool:
+def check_scenario(name: str, tables: Mapping[str, Any]) -> bool:
     """Check a scenario and play it by its scripts; return whether it is fine.
 
     Mistakes go to stderr, one line each; what was found and played goes to stdout.
 
     Args:
         name: A shipped scenario, or a folder.
+        tables: Laid over its file.
 
     Raises:
         ScenarioError: there is no such scenario.
         SandboxError: the scripted episode could not be played to its end.
     """
     folder = scenario_folder(name)
-    problems = scenario_problems(folder)
+    problems = scenario_problems(folder, tables)
     for problem in problems:
         typer.echo(printable(" ".join(problem.split("\n"))), err=True)
     if problems:
         return False
     screen = Screen()
-    _tell_scenario(load_scenario(folder), scenario_teams(folder), screen)
-    env = make_coached(folder)
+    _tell_scenario(load_scenario(folder, tables), scenario_teams(folder), screen)
+    env = make_coached(folder, tables=tables)
     try:
         _play_scripted(env, screen)
     finally:
@@ -58,20 +60,25 @@ def check_scenario(name: str) -> bool:
     return True
 
 
-def scenario_problems(folder: Path) -> list[str]:
+def scenario_problems(folder: Path, tables: Mapping[str, Any] | None = None) -> list[str]:
     """Return everything that is wrong with a scenario folder, one line for each mistake.
 
     Keys, prompts, scripts, rubrics, teams and task files are looked at; a mistake hides none of
     another kind.
+
+    Args:
+        folder: The scenario's.
+        tables: Laid over its file.
     """
-    file = folder / SCENARIO_FILE
+    path = folder / SCENARIO_FILE
+    file = f"{path}, with the tables laid over it" if tables else str(path)
     try:
-        table = read_table(file)
+        table = merge(read_table(path), tables or {})
     except ScenarioError as error:
         return list(error.problems)
     problems = [f"{file}: {line}" for line in _rubric_problems(table)]
     try:
-        scenario = load_scenario(folder)
+        scenario = load_scenario(folder, tables)
     except ScenarioError as error:
         return [*error.problems, *problems]
     problems += team_problems(folder, scenario)

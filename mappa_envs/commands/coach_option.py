@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from mappa_envs.commands.set_option import toml_value
 from mappa_envs.errors import CommandError
 
 
@@ -38,14 +39,7 @@ def _pair(setting: str) -> tuple[str, Any]:
     key, equals, value = (part.strip() for part in setting.partition("="))
     if not key:
         raise CommandError(f"--coach is {setting!r}; write KEY=VALUE, e.g. kind=rubric")
-    return (key, _value(value)) if equals else ("kind", key)
-
-
-def _value(text: str) -> Any:
-    try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
-        return text
+    return (key, toml_value(value)) if equals else ("kind", key)
 
 
 def _read(path: Path) -> Mapping[str, Any]:

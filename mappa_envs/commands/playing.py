@@ -27,7 +27,8 @@ from mappa_envs.types import LedgerEntry
 class Choice:
     """Which task is played, e.g. `Choice("test", "3", seed=0)`; without a task the seed draws."""
 
-    split: str
+    split: str | None
+    """By default that of the task's id, or `"train"`."""
     task: str | None
     seed: int
 
@@ -37,12 +38,13 @@ class Choice:
         Raises:
             CommandError: there is no such split.
         """
-        if self.split not in SPLITS:
+        if self.split not in (None, *SPLITS):
             hint = did_you_mean(self.split, SPLITS, "it can be")
             raise CommandError(f"--split is {self.split!r}; {hint}")
-        if self.task is None:
-            return {"split": self.split}
-        return {"split": self.split, "task": int(self.task) if _is_index(self.task) else self.task}
+        options: dict[str, Any] = {} if self.split is None else {"split": self.split}
+        if self.task is not None:
+            options["task"] = int(self.task) if _is_index(self.task) else self.task
+        return options
 
 
 class Narrator:
@@ -82,6 +84,7 @@ def play_scenario(
     choice: Choice,
     coach: bool | None,
     save: Path | None,
+    tables: Mapping[str, Any],
 ) -> None:
     """Play one episode, show it, and keep it where `save` says.
 
@@ -92,6 +95,7 @@ def play_scenario(
         choice: Which task.
         coach: Whether the rubric coach scores; None if every role has a rubric.
         save: A file to make, or None.
+        tables: Laid over the scenario's file.
 
     Raises:
         MappaEnvError: something that was asked for is not there.
@@ -101,7 +105,7 @@ def play_scenario(
         _check_free(save)
     screen = Screen()
     folder = scenario_folder(name)
-    env = make_coached(folder, coach)
+    env = make_coached(folder, coach, tables)
     try:
         narrator = Narrator(env, seat_policies(env, folder, team, seats, screen), screen)
         played = play(env, narrator, choice.seed, options)
@@ -114,16 +118,19 @@ def play_scenario(
         env.close()
 
 
-def make_coached(folder: Path, coach: bool | None = None) -> AECEnv[str, Any, Any]:
+def make_coached(
+    folder: Path, coach: bool | None = None, tables: Mapping[str, Any] | None = None
+) -> AECEnv[str, Any, Any]:
     """Return a scenario's environment, with the rubric coach if every role has a rubric.
 
     Args:
         folder: A scenario folder.
         coach: True or False decides it whatever the rubrics.
+        tables: Laid over the scenario's file.
     """
     if coach is None:
-        coach = all(role.rubric for role in load_scenario(folder).roles.values())
-    return make_pipeline(folder, coach={"kind": "rubric"} if coach else None)
+        coach = all(role.rubric for role in load_scenario(folder, tables).roles.values())
+    return make_pipeline(folder, scenario=tables, coach={"kind": "rubric"} if coach else None)
 
 
 def tell_end(env: AECEnv[str, Any, Any], played: Played, screen: Screen) -> None:

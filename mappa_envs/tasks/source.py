@@ -77,10 +77,11 @@ def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[s
     Args:
         source: Where tasks come from.
         rng: Draws an index where the options name no task.
-        options: May hold `split`, by default `"train"`, and `task`, an id or an index.
+        options: May hold `split`, by default `"train"`, and `task`, an id or an index. A task that
+            is named by its id may be of either split, unless `split` is given.
 
     Raises:
-        TaskError: there is no such split or task.
+        TaskError: there is no such split or task, or the task is of the other split.
     """
     if not isinstance(options, Mapping):
         raise TaskError(f"options are {options!r:.80}; give a table such as {{'split': 'test'}}")
@@ -89,12 +90,21 @@ def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[s
         raise TaskError(f"options: split is {split!r:.80}; it must be 'train' or 'test'")
     wanted = options.get("task")
     if isinstance(wanted, str):
-        return source.find(wanted)
+        return _of_split(source.find(wanted), options)
     if wanted is None:
         wanted = rng.integers(source.size(split) or 1 << 31)
     if not is_index(wanted):
         raise TaskError(f"options: task is {wanted!r:.80}; it must be an id or an index from 0")
     return source.get(split, int(wanted))
+
+
+def _of_split(task: Task, options: Mapping[str, Any]) -> Task:
+    if options.get("split", task.split) != task.split:
+        raise TaskError(
+            f"{task.id} is a {task.split} task, and split is {options['split']!r}; leave split out "
+            f"or give {task.split!r}"
+        )
+    return task
 
 
 def is_index(value: object) -> bool:

@@ -91,6 +91,19 @@ def stratified_split(
     return kept, tuple(sorted(held))
 
 
+def interleaved(types: Sequence[Hashable], seed: int) -> tuple[int, ...]:
+    """Return the positions of all items, each once, with the types spread evenly.
+
+    However few are taken from its beginning, they have the ratio of types that all items have, as
+    nearly as whole items can. `seed` decides which item of a type comes first.
+    """
+    places = []
+    for rank, (kind, own) in enumerate(_kinds(types).items()):
+        shuffled = generator(seed, "interleave", kind).permutation(own)
+        places += [((n + 0.5) / len(own), rank, int(place)) for n, place in enumerate(shuffled)]
+    return tuple(place for _, _, place in sorted(places))
+
+
 def _kinds(types: Sequence[Hashable]) -> dict[Hashable, list[int]]:
     kinds: dict[Hashable, list[int]] = {}
     for place, kind in enumerate(types):
@@ -108,11 +121,13 @@ def _dealt(places: list[int], seed: int, kind: Hashable) -> Iterator[int]:
 class InBatches(ABC):
     """A source of a fixed set of tasks of two types, whose train split is dealt out in batches.
 
+    The test split has each task once, in the order of `interleaved`.
+
     Args:
         splits: The ids of both splits, each once; a split may be empty.
         types: The type of each task.
         batch_size: Tasks that are played together.
-        seed: Decides the order of the train split, see `stratified_order`.
+        seed: Decides the orders; that of the train split is a `stratified_order`.
     """
 
     def __init__(
@@ -123,17 +138,17 @@ class InBatches(ABC):
         seed: int,
     ) -> None:
         self.batch_size = batch_size
-        self._splits = dict(splits)
+        self._splits = {split: _mixed(ids, types, seed) for split, ids in splits.items()}
         train = splits["train"]
         order = stratified_order([types[name] for name in train], batch_size, seed)
         self._order: dict[Split, tuple[str, ...]] = {
             "train": tuple(train[place] for place in order),
-            "test": splits["test"],
+            "test": self._splits["test"],
         }
 
     @property
     def splits(self) -> dict[Split, tuple[str, ...]]:
-        """The ids of both splits, each once, as a run records them."""
+        """The ids of both splits, each once and `interleaved`, as a run records them."""
         return dict(self._splits)
 
     def size(self, split: Split) -> int:
@@ -159,3 +174,7 @@ class InBatches(ABC):
     @abstractmethod
     def find(self, task_id: str) -> Task:
         """Return the task of that id, from either split."""
+
+
+def _mixed(ids: tuple[str, ...], types: Mapping[str, str], seed: int) -> tuple[str, ...]:
+    return tuple(ids[place] for place in interleaved([types[name] for name in ids], seed))

@@ -23,8 +23,9 @@ _READERS = {"pandas": "pandas", "sklearn": "scikit-learn"}
 class TableTasks(InBatches):
     """A `TaskSource` of the tables of a catalogue; a table is in one split only.
 
-    The test split has each of its tasks once. The train split is dealt out in batches, each with
-    classification and regression in their ratio, so a task of the rarer type can come twice in it.
+    The test split has each of its tasks once, the types mixed. The train split is dealt out in
+    batches, each with classification and regression in their ratio, so a task of the rarer type can
+    come twice in it.
     Files and rules are made when a task is first asked for, and are the same in every process.
 
     Args:

@@ -23,6 +23,7 @@ from mappa_envs.tasks.catalogue import TableSpec, load_catalogue  # noqa: E402
 from mappa_envs.tasks.corruption import CORRUPTIONS, STRENGTHS  # noqa: E402
 from mappa_envs.tasks.stratified import (  # noqa: E402
     batch_counts,
+    interleaved,
     stratified_order,
     stratified_split,
 )
@@ -412,6 +413,32 @@ class TestTheSource:
         assert len(kept) + len(held) == len(SHIPPED)
         assert [types[place] for place in held].count("classification") == 4
         assert [types[place] for place in held].count("regression") == 4
+
+    @pytest.mark.parametrize("seed", [0, 1, 7])
+    def test_two_held_out_tasks_are_of_two_types(self, seed: int) -> None:
+        source = TableTasks(CATALOGUE, seed=seed)
+        played = [source.get("test", place).id for place in range(2)]
+        assert played == list(source.splits["test"][:2])
+        assert {SHIPPED[name].task_type for name in played} == {"classification", "regression"}
+        first = source.splits["train"][:2]
+        assert {SHIPPED[name].task_type for name in first} == {"classification", "regression"}
+
+
+class TestInterleaved:
+    def test_types_take_turns_in_their_ratio(self) -> None:
+        types = ["c", "c", "r", "r", "r", "r", "r", "r"]
+        order = interleaved(types, 0)
+        assert sorted(order) == list(range(8))
+        # c at 1/4 and 3/4; r at 1/12, 3/12, ..., 11/12; where both are due c is first
+        assert "".join(types[place] for place in order) == "rcrrrcrr"
+
+    def test_the_seed_decides_which_of_a_type_comes_first(self) -> None:
+        types = ["c", "r"] * 4
+        assert interleaved(types, 1) == interleaved(types, 1)
+        assert {interleaved(types, seed)[0] for seed in range(30)} == {0, 2, 4, 6}
+
+    def test_no_items_have_no_order(self) -> None:
+        assert interleaved([], 0) == ()
 
 
 class TestStratifiedOrder:

@@ -10,7 +10,7 @@ pytest.importorskip("sklearn", reason="needs the extra datasets")
 pytest.importorskip("sklego", reason="needs the extra datasets")
 
 from mappa_envs import load_scenario, make_pipeline
-from mappa_envs.bench import Result, choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, summarise
 from mappa_envs.env import PipelineEnv
 from mappa_envs.play import play
 from mappa_envs.scenario import scenario_folder
@@ -154,3 +154,50 @@ def test_on_tasks_of_all_kinds_a_fault_comes_to_what_it_must() -> None:
     mean = {team: figures["outcome"] for team, figures in summarise(results).items()}
     for name in FAULTS:
         assert mean[name] < 0.6 * mean["oracle"], name
+
+
+SEVERAL = {
+    "playground-series-s3e18": ("id", ("EC1", "EC2"), lambda x: (x > 0, x < 0.5)),
+    "lmsys-chatbot-arena": (
+        *("id", ("winner_model_a", "winner_model_b", "winner_tie")),
+        lambda x: (x < -0.5, x > 0.5, -0.5 <= x <= 0.5),
+    ),
+    "tabular-playground-series-jul-2021": (
+        *("date_time", ("target_carbon_monoxide", "target_benzene", "target_nitrogen_oxides")),
+        lambda x: (x + 3, 2 * x + 6, 9 - 3 * x),
+    ),
+}
+"""Competitions with several targets: the id, the targets, and what a feature says of them."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", SEVERAL)
+def test_the_oracle_predicts_several_targets_of_a_copy(name: str, tmp_path: Path) -> None:
+    id_column, targets, answers = SEVERAL[name]
+    features = [-3 + 6 * (n * 37 % 101) / 101 for n in range(101)]
+    rows = [(n, x, *(round(float(y), 3) for y in answers(x))) for n, x in enumerate(features)]
+    folder, truth = tmp_path / "data_resplit" / name, tmp_path / "answers" / name
+    for path, header, table in (
+        (folder / "train.csv", (id_column, "x", *targets), rows[:70]),
+        (folder / "test.csv", (id_column, "x"), [row[:2] for row in rows[70:]]),
+        (
+            folder / "sample_submission.csv",
+            (id_column, *targets),
+            [(r[0], *[0.5] * len(targets)) for r in rows[70:]],
+        ),
+        (truth / "test_answer.csv", (id_column, *targets), [(r[0], *r[2:]) for r in rows[70:]]),
+    ):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lines = [",".join(map(str, row)) for row in (header, *table)]
+        path.write_text("\n".join(lines).replace(".0,", ",") + "\n")
+    env = make_pipeline("dsbench", scenario={"tasks": str(tmp_path), "tables": {"only": [name]}})
+    found: list[Result] = []
+    try:
+        asyncio.run(
+            run_jobs(env, TEAMS, [Job("oracle", name, "train", 0)], found.append, at_once=1)
+        )
+    finally:
+        env.close()
+    (result,) = found
+    assert result["verdict"] == "valid"
+    assert result["outcome"] > 0.7

@@ -515,6 +515,10 @@ def test_options() -> None:
         (5, "options are 5; give a table"),
         ({"split": "validation"}, "split is 'validation'; it must be 'train' or 'test'"),
         ({"split": None}, "split is None; it must be"),
+        (
+            {"split": "test", "task": "sum"},
+            "sum is a train task, and split is 'test'; leave split out or give 'train'",
+        ),
         ({"task": -1}, "task is -1; it must be an id or an index from 0"),
         ({"task": 1.5}, "task is 1.5; it must be an id or an index from 0"),
         ({"task": True}, "task is True; it must be an id or an index from 0"),
