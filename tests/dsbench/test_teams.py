@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,7 +12,7 @@ pytest.importorskip("sklearn", reason="needs the extra datasets")
 pytest.importorskip("sklego", reason="needs the extra datasets")
 
 from mappa_envs import load_scenario, make_pipeline
-from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, summarise
+from mappa_envs.bench import Result, choose_tasks, make_jobs, run_jobs, summarise
 from mappa_envs.env import PipelineEnv
 from mappa_envs.play import play
 from mappa_envs.scenario import scenario_folder
@@ -44,11 +46,14 @@ SOME_FAULTS = ("engineer-drops-test-rows", "modeler-shuffles-targets", "analyst-
 """One of each role; the slow tier plays all."""
 
 
-def results_of(teams: Sequence[str], tasks: str) -> list[Result]:
-    """Play teams on tasks, without a coach."""
+def results_of(
+    teams: Sequence[str], tasks: str, tables: Mapping[str, Any] | None = None
+) -> list[Result]:
+    """Play teams on tasks, without a coach, with tables laid over the scenario."""
     found: list[Result] = []
-    env = make_pipeline("dsbench")
-    chosen = choose_tasks(task_source(SCENARIO), tasks, ("train", "test"))
+    env = make_pipeline("dsbench", scenario=tables)
+    source = task_source(load_scenario(FOLDER, tables))
+    chosen = choose_tasks(source, tasks, ("train", "test"))
     jobs = make_jobs(teams, chosen, 1)
     try:
         asyncio.run(run_jobs(env, TEAMS, jobs, found.append, at_once=2))
@@ -175,7 +180,7 @@ SEVERAL = {
 def test_the_oracle_predicts_several_targets_of_a_copy(name: str, tmp_path: Path) -> None:
     id_column, targets, answers = SEVERAL[name]
     features = [-3 + 6 * (n * 37 % 101) / 101 for n in range(101)]
-    rows = [(n, x, *(round(float(y), 3) for y in answers(x))) for n, x in enumerate(features)]
+    rows = [(n, x, *(f"{float(y):g}" for y in answers(x))) for n, x in enumerate(features)]
     folder, truth = tmp_path / "data_resplit" / name, tmp_path / "answers" / name
     for path, header, table in (
         (folder / "train.csv", (id_column, "x", *targets), rows[:70]),
@@ -189,15 +194,7 @@ def test_the_oracle_predicts_several_targets_of_a_copy(name: str, tmp_path: Path
     ):
         path.parent.mkdir(parents=True, exist_ok=True)
         lines = [",".join(map(str, row)) for row in (header, *table)]
-        path.write_text("\n".join(lines).replace(".0,", ",") + "\n")
-    env = make_pipeline("dsbench", scenario={"tasks": str(tmp_path), "tables": {"only": [name]}})
-    found: list[Result] = []
-    try:
-        asyncio.run(
-            run_jobs(env, TEAMS, [Job("oracle", name, "train", 0)], found.append, at_once=1)
-        )
-    finally:
-        env.close()
-    (result,) = found
+        path.write_text("\n".join([*lines, ""]))
+    (result,) = results_of(["oracle"], name, {"tasks": str(tmp_path), "tables": {"only": [name]}})
     assert result["verdict"] == "valid"
     assert result["outcome"] > 0.7
