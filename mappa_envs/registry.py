@@ -146,7 +146,7 @@ def _sandbox(table: dict[str, Any], hidden: tuple[str, ...]) -> Callable[[], San
     """Return what makes the sandboxes that a table describes, without the folders `hidden`."""
     others = ("image", "preload")
     make = _choice("sandbox", "level", table, SANDBOXES, default="auto", others=others)
-    options: dict[str, Any] = {"hidden": hidden}
+    options: dict[str, Any] = {"hidden": hidden} if hidden else {}
     if "image" in table:
         image = options["image"] = table["image"]
         if not isinstance(image, str) or not image:
