@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
@@ -71,7 +72,7 @@ def collect(
     for start in range(0, len(todo), len(envs)):
         chunk = todo[start : start + len(envs)]
         tables = [_Table(env, play) for env, play in zip(envs, chunk, strict=False)]
-        with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
+        with _workers() as pool:
             list(pool.map(_Table.begin, tables))
             for agent, waiting in _rounds(tables):
                 progress(f"{agent} acts in {len(waiting)} episodes")
@@ -83,6 +84,18 @@ def collect(
                 list(pool.map(_Table.act, waiting, acted))
         episodes += [table.episode() for table in tables]
     return episodes
+
+
+@contextmanager
+def _workers() -> Iterator[ThreadPoolExecutor]:
+    """Give threads for what environments do; what ends the block early does not wait for them."""
+    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    try:
+        yield pool
+    except BaseException:
+        pool.shutdown(wait=False, cancel_futures=True)
+        raise
+    pool.shutdown()
 
 
 def _rounds(tables: Sequence[_Table]) -> Iterator[tuple[str, list[_Table]]]:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +11,7 @@ import pytest
 from gymnasium import spaces
 from pettingzoo import AECEnv
 
-from mappa_trainer.collect import Play, collect, plays
+from mappa_trainer.collect import Play, _workers, collect, plays
 from mappa_trainer.engines import Completion
 from mappa_trainer.engines.hf import LMPolicy
 from mappa_trainer.errors import TrainingError
@@ -373,3 +375,17 @@ def test_mathchats_rewards_turns_and_outcome_are_kept(
     assert episode.end_reasons == dict.fromkeys(episode.returns, "completed")
     assert episode.outcome is not None
     assert episode.task["id"] == "train-0"
+
+
+def test_an_interrupt_does_not_wait_for_an_environment_that_hangs() -> None:
+    released, interrupted = threading.Event(), threading.Event()
+
+    def hang_and_interrupt() -> None:
+        with suppress(KeyboardInterrupt), _workers() as pool:
+            pool.submit(released.wait, 30)
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    threading.Thread(target=hang_and_interrupt).start()
+    assert interrupted.wait(10)
+    released.set()

@@ -87,7 +87,7 @@ class ReplyCache:
 def _read(path: Path) -> _Entry | None:
     try:
         return _Entry.model_validate_json(path.read_bytes())
-    except (FileNotFoundError, ValidationError):
+    except (FileNotFoundError, IsADirectoryError, ValidationError):
         return None
 
 

@@ -36,6 +36,8 @@ FIRST_WAIT_S = 0.5
 """The longest wait before the first retry; it doubles with each, up to `LONGEST_WAIT_S`."""
 LONGEST_WAIT_S: Final = 30.0
 _TRANSIENT: Final = ("unreachable", "rate_limited")
+_SHORTEST_KEY: Final = 8
+"""What is shorter is no secret, and may be part of any text."""
 _ADAPTABLE: Final = ("response_format", "max_tokens", "temperature")
 
 
@@ -84,8 +86,11 @@ class Line:
         return await retrying(self._adapted, request, attempts)
 
     async def _adapted(self, request: Request, attempts: Attempts) -> Answer:
-        """Ask without what this server does not take, which is found out and remembered."""
-        refused = self._refused
+        """Ask without what this server does not take, which is found out.
+
+        It is remembered where the server named it; what is only guessed is left out once.
+        """
+        refused, named = self._refused, frozenset[str]()
         while True:
             try:
                 answer = await self._paid(request, refused, attempts)
@@ -95,8 +100,9 @@ class Line:
                 if not more:
                     raise
                 refused |= more
+                named |= more if failed.names_refused else frozenset()
             else:
-                self._refused |= refused
+                self._refused |= named
                 return answer
 
     def _adaptable(self, request: Request, refused: frozenset[str]) -> frozenset[str]:
@@ -128,22 +134,26 @@ class Line:
             raise _timed_out(self._settings.timeout_s) from None
         except openai.OpenAIError as error:
             raise _failed(error, self._settings.timeout_s) from None
-        return self._read(response.text.replace(self._key, "[key]"))  # some servers echo all
+        text = response.content.decode(errors="replace")
+        return self._read(self._without_key(text))  # some servers echo all
+
+    def _without_key(self, text: str) -> str:
+        return text if len(self._key) < _SHORTEST_KEY else text.replace(self._key, "[key]")
 
     def _read(self, text: str) -> Answer:
         try:
             completion = _Completion.model_validate_json(text)
         except ValidationError:
             raise CallFailed("unreachable", f"the body is no completion: {text!r:.120}") from None
-        choice, usage = completion.choices[0], completion.usage
-        tokens = (usage.prompt_tokens, usage.completion_tokens) if usage else (0, 0)
+        choice, counted = completion.choices[0], completion.tokens
+        tokens = counted or (0, 0)
         return Answer(
-            text=choice.message.content or "",
+            text=choice.message.text,
             finish_reason=choice.finish_reason or "stop",
             refusal=choice.message.refusal or None,
             input_tokens=tokens[0],
             output_tokens=tokens[1],
-            usd=self._cost(*tokens) if usage else None,
+            usd=self._cost(*tokens) if counted else None,
         )
 
     def _cost(self, input_tokens: int, output_tokens: int) -> float | None:
@@ -186,18 +196,20 @@ def _failed(error: openai.OpenAIError, timeout_s: float) -> CallFailed:
         return CallFailed("rate_limited", error.message, wait_s=wait_s)
     if status in (408, 409) or status >= 500:
         return CallFailed("unreachable", error.message, wait_s=wait_s)
-    refused = _refused_parameters(error) if status in (400, 422) else frozenset[str]()
-    return CallFailed("refused", error.message, refused=refused)
+    named = _named_parameters(error) if status in (400, 422) else []
+    guessed = ["response_format"] if status in (400, 422) else []
+    refused = frozenset(named or guessed)
+    return CallFailed("refused", error.message, refused=refused, names_refused=bool(named))
 
 
-def _refused_parameters(error: openai.APIStatusError) -> frozenset[str]:
-    """Return which parameters the server may not take, by what it says.
+def _named_parameters(error: openai.APIStatusError) -> list[str]:
+    """Return the parameter that the server says it does not take, if it says so.
 
-    Where it names none it may be the schema: servers that do not know it say all kinds of things.
+    Where it names none it may still be the schema: servers that do not know it say all kinds of
+    things.
     """
     said = f"{error.param} {error.message}"
-    named = [name for name in _ADAPTABLE if re.search(rf"\b{name}\b", said)]
-    return frozenset(named[-1:] or ["response_format"])
+    return [name for name in _ADAPTABLE if re.search(rf"\b{name}\b", said)][-1:]
 
 
 def retry_after_s(header: str, now: Callable[[], float] = time.time) -> float:
@@ -213,7 +225,7 @@ def retry_after_s(header: str, now: Callable[[], float] = time.time) -> float:
     except ValueError:
         try:
             seconds = email.utils.parsedate_to_datetime(header).timestamp() - now()
-        except ValueError:
+        except (ValueError, OverflowError):
             return 0.0
     return max(seconds, 0.0) if math.isfinite(seconds) else 0.0
 
@@ -221,9 +233,20 @@ def retry_after_s(header: str, now: Callable[[], float] = time.time) -> float:
 _Count = Annotated[int, Field(ge=0)]
 
 
+class _Part(BaseModel):
+    text: str = ""
+
+
 class _Message(BaseModel):
-    content: str | None = None
+    content: str | list[_Part] | None = None
     refusal: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The content, which some servers send in parts."""
+        if isinstance(self.content, list):
+            return "".join(part.text for part in self.content)
+        return self.content or ""
 
 
 class _Choice(BaseModel):
@@ -232,8 +255,8 @@ class _Choice(BaseModel):
 
 
 class _Usage(BaseModel):
-    prompt_tokens: _Count
-    completion_tokens: _Count
+    prompt_tokens: _Count | None = None
+    completion_tokens: _Count | None = None
 
 
 class _Completion(BaseModel):
@@ -241,3 +264,10 @@ class _Completion(BaseModel):
 
     choices: Annotated[list[_Choice], Field(min_length=1)]
     usage: _Usage | None = None
+
+    @property
+    def tokens(self) -> tuple[int, int] | None:
+        """How many were read and written; None where the server does not say both."""
+        read = self.usage.prompt_tokens if self.usage else None
+        written = self.usage.completion_tokens if self.usage else None
+        return None if read is None or written is None else (read, written)

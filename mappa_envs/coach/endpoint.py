@@ -14,6 +14,7 @@ import os
 import re
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
@@ -60,9 +61,13 @@ class Endpoint:
         """Look up the price; nothing is sent yet.
 
         Raises:
-            ScenarioError: the price file is wrong, or there is a budget and no price.
+            ScenarioError: the price file is wrong, there is a budget and no price, the address has
+                a password in it, or the cache is no folder.
         """
         self.settings = settings
+        _check_address(self._url)
+        if settings.cache is not None and Path(settings.cache).is_file():
+            raise ScenarioError(f"coach.cache is {settings.cache!r}, a file; name a folder")
         self._price = load_prices(settings.prices).get(settings.model)
         if settings.budget_usd is not None and self._price is None:
             raise ScenarioError(
@@ -90,17 +95,12 @@ class Endpoint:
         """See whether the model can be asked at all, without asking it.
 
         Raises:
-            ScenarioError: the client is not installed, the address is none, or the key is missing.
+            ScenarioError: the client is not installed, or the key is missing.
         """
         for package in ("openai", "tenacity"):
             if importlib.util.find_spec(package) is None:
                 raise ScenarioError(f"{package} is not installed; pip install 'mappa[coach]'")
         url = urlsplit(self._url)
-        if url.scheme not in ("http", "https") or not url.hostname:
-            raise ScenarioError(
-                f"coach.base_url is {self._url!r:.100}; give an address such as "
-                "'http://localhost:8000/v1'"
-            )
         name = self.settings.api_key_env
         if not self._key:
             raise ScenarioError(
@@ -261,6 +261,24 @@ def endpoint_of(settings: Settings) -> Endpoint:
 
 
 _ENDPOINTS: dict[tuple[int, Settings], Endpoint] = {}
+
+
+def _check_address(url: str) -> None:
+    """Refuse what is no address, and one with a secret in it, which would be stored and shown."""
+    try:
+        parts = urlsplit(url)
+        secret, is_address = "@" in parts.netloc, bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        secret, is_address = "@" in url, False
+    if secret:
+        raise ScenarioError(
+            "coach.base_url has a user name or a password in it; leave it out, and put the key "
+            "into the environment variable that coach.api_key_env names"
+        )
+    if not is_address or parts.scheme not in ("http", "https"):
+        raise ScenarioError(
+            f"coach.base_url is {url!r:.100}; give an address such as 'http://localhost:8000/v1'"
+        )
 
 
 def _is_loopback(url: str) -> bool:

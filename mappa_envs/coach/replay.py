@@ -57,7 +57,8 @@ class ReplayCoach:
         """
         looks_back = context.outcome is not None
         entry = self._next(_key_of_turn(turn, context), looks_back)
-        if entry is None:
+        nobody_looked = entry is not None and not entry.hindsight_rationale
+        if entry is None or (looks_back and nobody_looked):
             return self._missed(turn, context)
         score = entry.hindsight_score if looks_back else entry.score
         why = entry.hindsight_rationale if looks_back else entry.rationale

@@ -1,8 +1,8 @@
 """Reading the verdict out of a model's reply, or saying why there is none.
 
 A verdict is a JSON object with a `score`, or a line such as `PROCESS_SCORE: 8`. Whichever stands
-last counts; when that one cannot be read nothing else is looked for, so that no example, quotation
-or number in the prose is ever taken for it.
+last counts, and only where nothing follows it: when that one cannot be read nothing else is looked
+for, so that no example, quotation or number in the prose is ever taken for it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from mappa_envs.types import Failure
 _OPENING: Final = r"[ \t*_`~\[({]"
 _AROUND: Final = r"[ \t\r*_`~\[\](){}]"
 _LABEL: Final = r"PROCESS(?:\\?_|[ \t])SCORE"
-_NUMBER: Final = r"[+-]?(?:\d+(?:\.\d+|,\d{1,2})?|\.\d+)(?:[eE][+-]?\d+)?"
+_NUMBER: Final = r"[+-]?(?:[0-9]+(?:\.[0-9]+|,[0-9]{1,2})?|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 
 _LABELLED = re.compile(
     rf"(?:^[ \t>#*_~+\-•\[({{`]*+(?:{_LABEL}|SCORE)|(?<![\w\\\"'`“‘]){_LABEL})"
@@ -40,6 +40,8 @@ _OBJECT = re.compile(r'\{\s*+"')
 _MOST_BROKEN: Final = 100
 """Each costs a pass over the text, so a reply of nothing else would take very long."""
 _REST_OF_LINE = re.compile(r"[ \t\r`*_.)\]]*+(?:\n|\Z)")
+_ENDS: Final = " \t\r\n`*_~.)]"
+"""What may follow a verdict: the ends of a layout."""
 _DECODER = json.JSONDecoder(parse_int=float, strict=False)
 _SCORE_KEYS: Final = ("score", "process_score")
 _REASON_KEYS: Final = ("reasons", "reason", "rationale")
@@ -117,6 +119,8 @@ def _last_verdict(text: str) -> _Found:
         last = _Found(line.start(), line.end(), line["value"].strip())
     if last is None:
         _fail("unparsable", f"the reply has no verdict; it ends in {text[-60:]!r}")
+    if after := text[last.end :].strip(_ENDS):
+        _fail("unparsable", f"the reply goes on after its last readable verdict: {after[:60]!r}")
     return last
 
 

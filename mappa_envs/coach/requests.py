@@ -25,7 +25,7 @@ RESPONSE_FORMAT: Final = {
 }
 """The reasons come first, so that the score follows from them."""
 CHARACTERS_PER_TOKEN: Final = 3
-"""Texts of Western languages have more, so that estimates are on the high side."""
+"""Plain English has more, so that estimates are on the high side; another letter counts as two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,9 @@ class Request:
     @property
     def most_input_tokens(self) -> int:
         """An estimate on the high side of how many tokens the messages are."""
-        characters = sum(len(message["content"]) for message in self.messages)
-        return -(-characters // CHARACTERS_PER_TOKEN)
+        text = "".join(message["content"] for message in self.messages)
+        plain = sum(character.isascii() for character in text)
+        return -(-plain // CHARACTERS_PER_TOKEN) + 2 * (len(text) - plain)
 
     def body(self, refused: Collection[str]) -> dict[str, Any]:
         """Return what is sent to a server that does not take these parameters."""
@@ -112,6 +113,7 @@ class CallFailed(Exception):
         *,
         wait_s: float = 0.0,
         refused: frozenset[str] = frozenset(),
+        names_refused: bool = False,
     ) -> None:
         super().__init__(why)
         self.failure = failure
@@ -119,6 +121,8 @@ class CallFailed(Exception):
         """How long the server asks to wait."""
         self.refused = refused
         """Parameters of the request that the server may not take."""
+        self.names_refused = names_refused
+        """Whether the server said so, and it is no guess."""
 
 
 @dataclass(slots=True)

@@ -13,10 +13,11 @@ from endpoints import endpoint_at, failure_of, messages
 
 from mappa_envs.coach.budget import Budget, Price, load_prices
 from mappa_envs.coach.endpoint import Endpoint
+from mappa_envs.coach.requests import Request
 from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.testing.stub_endpoint import Fail, StubEndpoint
-from mappa_envs.types import Spent
+from mappa_envs.types import Message, Spent
 
 PROMPT = "x" * 300  # at most 100 tokens by the estimate, and 75 by the stub's count
 REPLY = "SCORE: 8" + " " * 32  # 10 tokens
@@ -196,3 +197,13 @@ def test_what_is_cancelled_gives_its_reservation_back() -> None:
             spend(1.0)
 
     asyncio.run(play())
+
+
+def test_other_letters_than_those_of_english_are_taken_for_two_tokens() -> None:
+    def most(text: str) -> int:
+        message = Message(role="user", content=text)
+        return Request("m", (message,), 0.0, 10, json_schema=True).most_input_tokens
+
+    assert most("a" * 300) == 100
+    assert most("\u4e2d" * 300) == 600
+    assert most("aaa\u4e2d") == 3

@@ -2,10 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import json
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -21,7 +23,7 @@ from mappa_envs.coach.requests import RESPONSE_FORMAT, CallFailed, Request
 from mappa_envs.coach.settings import Settings
 from mappa_envs.errors import CoachError, ScenarioError
 from mappa_envs.testing.stub_endpoint import Fail, StubEndpoint
-from mappa_envs.testing.stub_replies import MIXTURE
+from mappa_envs.testing.stub_replies import MIXTURE, Behaviour, HttpReply, bad_request
 from mappa_envs.types import Message, Spent
 
 
@@ -434,3 +436,98 @@ def test_importing_the_endpoint_does_not_import_the_client() -> None:
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
     assert done.stdout == "set()\n", done.stderr
+
+
+# --- what servers and users get wrong ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "url", ["http://user:hunter2@127.0.0.1:9/v1", "ftp://user:hunter2@h/v1", "http://a@[::1/v1"]
+)
+def test_an_address_with_a_secret_in_it_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ScenarioError, match="has a user name or a password in it") as caught:
+        Endpoint(Settings("m", base_url=url))
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://127.0.0.1:abc/v1", "http://127.0.0.1:99999/v1", "http://[::1", "x", "ftp://h"]
+)
+def test_what_is_no_address_is_refused_when_the_coach_is_made(url: str) -> None:
+    with pytest.raises(ScenarioError, match=r"coach\.base_url is .*; give an address such as"):
+        Endpoint(Settings("m", base_url=url))
+
+
+def test_a_cache_that_is_a_file_is_refused_when_the_coach_is_made(tmp_path: Path) -> None:
+    (tmp_path / "cache").write_text("")
+    with pytest.raises(ScenarioError, match=r"coach\.cache is '.*cache', a file; name"):
+        Endpoint(Settings("m", base_url="http://127.0.0.1:9/v1", cache=str(tmp_path / "cache")))
+
+
+def completion(content: object, **more: object) -> bytes:
+    message = {"role": "assistant", "content": content}
+    choice = {"index": 0, "finish_reason": "stop", "message": message}
+    return json.dumps({"choices": [choice], **more}).encode()
+
+
+@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": 5}, {"completion_tokens": None}])
+def test_an_answer_without_counts_is_an_answer_of_unknown_cost(
+    usage: object, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = completion(VERDICT, usage=usage)
+    monkeypatch.setattr(Behaviour, "reply", lambda *_: HttpReply(200, body))
+    with StubEndpoint() as stub:
+        verdict = endpoint_at(stub).judge_blocking(messages(), 10)
+    assert (verdict.score, verdict.spent) == (8, Spent(1, 0, 0, None))
+
+
+def test_a_content_in_parts_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    parts = [{"type": "text", "text": VERDICT[:9]}, {"type": "text", "text": VERDICT[9:]}]
+    monkeypatch.setattr(Behaviour, "reply", lambda *_: HttpReply(200, completion(parts)))
+    with StubEndpoint() as stub:
+        assert endpoint_at(stub).judge_blocking(messages(), 10).score == 8
+
+
+def test_a_refusal_that_names_nothing_turns_the_schema_off_for_that_request_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole, first = Behaviour.reply, [bad_request("Your request was flagged.")]
+    monkeypatch.setattr(Behaviour, "reply", lambda *a: first.pop() if first else whole(*a))
+    with StubEndpoint(score=8) as stub:
+        endpoint = endpoint_at(stub)
+        for prompt in range(2):
+            endpoint.judge_blocking(messages(prompt), 10)
+        bodies = [asked.body for asked in stub.requests]
+    assert ["response_format" in body for body in bodies] == [True, False, True]
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "Thu, 01 Jan 99999999999999999999 00:01:00 GMT",
+        "Thu, 01 Jan 2020 00:00:99999999999 GMT",
+        "soon",
+        "inf",
+        "-3",
+    ],
+)
+def test_an_absurd_time_to_wait_is_none(header: str) -> None:
+    assert retry_after_s(header) == 0.0
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "base64", "hex", "none-such"])
+def test_a_body_is_utf_8_whatever_its_header_says(
+    charset: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reply = HttpReply(
+        200, completion(VERDICT), headers={"Content-Type": f"application/json; charset={charset}"}
+    )
+    monkeypatch.setattr(Behaviour, "reply", lambda *_: reply)
+    with StubEndpoint() as stub:
+        assert endpoint_at(stub).judge_blocking(messages(), 10).score == 8
+
+
+def test_a_short_key_is_left_where_it_stands(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "e")
+    with StubEndpoint(replies=[VERDICT]) as stub:
+        assert endpoint_at(stub).judge_blocking(messages(), 10).rationale == "It ran."

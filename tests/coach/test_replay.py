@@ -146,3 +146,13 @@ def test_an_entry_survives_its_record() -> None:
     play(env, TEXTS, seed=0)
     entry = replace(env.ledger[0], spent=Spent(2, 30, 4, None), latency_s=0.0)
     assert entry_of({"latency_s": 0.0, **json.loads(json.dumps(entry_record(entry)))}) == entry
+
+
+def test_a_recording_without_a_second_look_does_not_hold_one(tmp_path: Path) -> None:
+    recorded(tmp_path, (coached(ScriptedCoach(1.0)), TEXTS))
+    with pytest.raises(ReplayError, match="does not hold action 1 of solver_0"):
+        play(coached(ReplayCoach(tmp_path), hindsight=True), TEXTS, seed=0)
+    lenient = coached(ReplayCoach(tmp_path, strict=False), hindsight=True)
+    play(lenient, TEXTS, seed=0)
+    assert [e.score for e in lenient.ledger] == [1.0] * 4
+    assert [e.hindsight_failure for e in lenient.ledger] == ["unjudged"] * 4

@@ -43,7 +43,7 @@ def test_the_page_names_every_file_of_both_folders(written: Path) -> None:
 def test_the_debate_checks_out_as_the_page_shows(
     written: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert check_scenario(str(written / "my-debate"))
+    assert check_scenario(str(written / "my-debate"), {})
     printed = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     found = SHOWN.search(PAGE.read_text(encoding="utf-8"))
     assert found is not None
@@ -53,7 +53,7 @@ def test_the_debate_checks_out_as_the_page_shows(
 
 
 def test_the_pipeline_checks_out(written: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert check_scenario(str(written / "my-pipeline"))
+    assert check_scenario(str(written / "my-pipeline"), {})
     shown = capsys.readouterr().out
     assert "no coach, for a role has no rubric" in shown
     assert "ended: completed\noutcome: 1 (correct)" in shown
