@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from programs import MAPPA
+from programs import MAPPA, run_mappa
 
 from mappa_envs import load_scenario, make_pipeline
 from mappa_envs.bench import Job, Result, choose_tasks, make_jobs, run_jobs, summarise
 from mappa_envs.bench_file import ResultsFile, version_of
-from mappa_envs.cli import main
 from mappa_envs.errors import CommandError, TaskError
 from mappa_envs.scenario import scenario_folder
 from mappa_envs.tasks.math_generated import GeneratedMath
@@ -65,12 +64,7 @@ def mappa(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mappa:
     monkeypatch.chdir(tmp_path)
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["mappa", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
+        return run_mappa(monkeypatch, *arguments)
 
     return run
 

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import run_mappa
 
-from mappa_envs.cli import main
 from mappa_trainer import train
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
@@ -30,12 +30,7 @@ def mappa(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mappa:
     monkeypatch.chdir(tmp_path / "here")
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["mappa", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
+        return run_mappa(monkeypatch, *arguments)
 
     return run
 

@@ -13,9 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from programs import MAPPA
+from programs import MAPPA, run_mappa
 
-from mappa_envs.cli import main
 from mappa_envs.commands.checking import scenario_problems
 from mappa_envs.scenario import scenario_folder
 
@@ -34,12 +33,7 @@ def mappa(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Mappa:
     def run(*arguments: object, typed: str | bytes = "") -> int:
         piped = typed.encode() if isinstance(typed, str) else typed
         monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(piped), encoding="utf-8"))
-        monkeypatch.setattr(sys, "argv", ["mappa", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
+        return run_mappa(monkeypatch, *arguments)
 
     return run
 

@@ -2,15 +2,14 @@ from __future__ import annotations
 
 import copy
 import io
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import rich.console
+from programs import run_mappa
 
-from mappa_envs.cli import main
 from mappa_trainer import dry_run, team
 from mappa_trainer.dry_run import Estimate, Judging, Plan, budget_lines, judging_table, plan
 from mappa_trainer.errors import RecipeError
@@ -197,15 +196,6 @@ def test_a_malformed_plan_of_an_environment_is_one_line(
         plan(recipe, coach(**changes), AGENTS)
     assert words in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def run_mappa(monkeypatch: pytest.MonkeyPatch, *arguments: object) -> int:
-    monkeypatch.setattr(sys, "argv", ["mappa", *map(str, arguments)])
-    try:
-        main()
-    except SystemExit as ended:
-        return int(ended.code or 0)
-    return 0
 
 
 def test_a_dry_run_writes_nothing_and_loads_no_model(

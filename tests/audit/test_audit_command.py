@@ -3,20 +3,19 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import json
-import sys
 import typing
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import run_mappa
 from stored_rows import action, episode, ran, write_run
 
 from mappa_envs import commands
 from mappa_envs.audit.counterfactual import CreditReport, RoleCredit, role_credits
 from mappa_envs.audit.probing import ProbeReport, Row
 from mappa_envs.audit.report import Audit
-from mappa_envs.cli import main
 from mappa_envs.commands import audit_options, counterfactual, probing
 
 Mappa = Callable[..., int]
@@ -28,12 +27,7 @@ def mappa(monkeypatch: pytest.MonkeyPatch) -> Mappa:
     """Run the command and return its exit code."""
 
     def run(*arguments: object) -> int:
-        monkeypatch.setattr(sys, "argv", ["mappa", *map(str, arguments)])
-        try:
-            main()
-        except SystemExit as ended:
-            return int(ended.code or 0)
-        return 0
+        return run_mappa(monkeypatch, *arguments)
 
     return run
 
