@@ -1,30 +1,20 @@
-"""One set of trainable weights: log-probabilities of sampled tokens, and optimiser steps on them.
-
-`Likelihood` is the one code path for every pass, the old, the reference's and the new, so that
-the three differ by the weights alone. `Learner` adds the optimiser.
-"""
+"""One set of trainable weights: a `Likelihood` and the optimiser that changes it."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
-from torch.utils.checkpoint import checkpoint
+from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.batching import MicroBatch, Pair, micro_batches
 from mappa_trainer.errors import ModelError, TrainingError
+from mappa_trainer.likelihood import Likelihood, Precision
 from mappa_trainer.losses import TokenLoss
 from mappa_trainer.types import Sample, UpdateMetrics
-
-Precision = Literal["auto", "float32", "bfloat16"]
-
-HEAD_CHUNK = 160
-"""Positions whose logits exist at the same time, at 4 bytes · vocabulary each."""
 
 StepLoss = Callable[[Tensor, Tensor, Tensor], TokenLoss]
 """A loss with its settings bound: `(logprobs, old_logprobs, advantages)`, each (N,)."""
@@ -36,109 +26,6 @@ def learning_rate(step: int, peak: float, warmup_steps: int) -> float:
     `step` counts from 0, and step 0 already has a rate above 0: `peak / warmup_steps`.
     """
     return peak * min(1.0, (step + 1) / max(1, warmup_steps))
-
-
-def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
-    """Return the dtype of matrix products; `auto` is bfloat16 where the hardware has it."""
-    if precision != "auto":
-        return torch.bfloat16 if precision == "bfloat16" else torch.float32
-    if device.type == "cuda":
-        fast = torch.cuda.is_bf16_supported(including_emulation=False)
-    else:
-        capabilities = torch.cpu.get_capabilities()
-        fast = any(capabilities.get(name) for name in ("avx512_bf16", "amx_bf16", "bf16"))
-    return torch.bfloat16 if fast else torch.float32
-
-
-class Likelihood:
-    """Log-probabilities of sampled tokens under one causal language model.
-
-    The decoder body runs once per micro-batch; the output head sees only the positions that
-    predict sampled tokens, chunk by chunk, so the (B, L, V) logits never exist. Frozen models
-    (a reference) are used through `logprobs` alone.
-
-    Args:
-        model: A causal language model. It is put in evaluation mode: dropout would make two
-            passes over the same weights differ.
-        temperature: Divides the logits, as it did when the tokens were sampled.
-        precision: Of the matrix products; sums, logits and the softmax are float32.
-        token_budget: The most positions, padding included, in one micro-batch.
-
-    Raises:
-        ModelError: The architecture does more to its logits than body and head.
-    """
-
-    def __init__(
-        self,
-        model: PreTrainedModel,
-        *,
-        temperature: float = 1.0,
-        precision: Precision = "auto",
-        token_budget: int = 4096,
-    ) -> None:
-        if not temperature > 0:
-            raise ValueError(f"temperature must be above 0 to train, got {temperature}")
-        self.model = model
-        self.model.train(False)
-        self.temperature = temperature
-        self.token_budget = token_budget
-        self._dtype = autocast_dtype(precision, model.device)
-        self._body, self._head = _body_and_head(model)
-
-    @torch.no_grad()
-    def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
-        """Return, per pair, the float32 log-probabilities (T,) of its sampled ids.
-
-        The same pairs in the same order are packed the same way as in `Learner.update`.
-        """
-        results = [torch.empty(0)] * len(pairs)
-        with self.autocast():
-            for batch in micro_batches(pairs, self.token_budget):
-                for row, values in batch.split(self.of(batch).cpu()):
-                    results[row] = values.clone()
-        return results
-
-    def of(self, batch: MicroBatch) -> Tensor:
-        """Return the log-probabilities (N,) of a micro-batch's targets, with gradient."""
-        device = self.model.device
-        hidden = self._body(input_ids=batch.input_ids.to(device), use_cache=False)[0]
-        hidden = hidden.flatten(0, 1).index_select(0, batch.positions.to(device))
-        chunks = zip(
-            torch.split(hidden, HEAD_CHUNK),
-            torch.split(batch.targets.to(device), HEAD_CHUNK),
-            strict=True,
-        )
-        return torch.cat(
-            [checkpoint(self._token_logprobs, *c, use_reentrant=False) for c in chunks]
-        )
-
-    def autocast(self) -> torch.autocast:
-        """Return the context that every pass runs in; inside one, weights are cast once."""
-        enabled = self._dtype != torch.float32
-        return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=enabled)
-
-    def _token_logprobs(self, hidden: Tensor, targets: Tensor) -> Tensor:
-        logits: Tensor = self._head(hidden).float() / self.temperature
-        return -cross_entropy(logits, targets, reduction="none")
-
-
-@torch.no_grad()
-def _body_and_head(model: PreTrainedModel) -> tuple[nn.Module, nn.Module]:
-    """Take a model apart, and compare the parts with the whole on a few ids."""
-    body: nn.Module = model.get_decoder()  # type: ignore[no-untyped-call]
-    head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
-    vocabulary = model.config.get_text_config().vocab_size
-    probe = torch.arange(1, 9, device=model.device)[None] % vocabulary
-    whole = model(input_ids=probe, use_cache=False).logits.float()
-    parts = head(body(input_ids=probe, use_cache=False)[0]).float()
-    gap = float((parts - whole).abs().max())
-    if gap > 1e-3 * float(whole.abs().max()):
-        raise ModelError(
-            f"{type(model).__name__} changes its logits after the output head (by up to {gap:.3g} "
-            "on a probe), for instance by a soft cap or a scale, which training would miss; "
-            "use an architecture without it"
-        )
-    return body, head
 
 
 class Learner:

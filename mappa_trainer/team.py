@@ -19,7 +19,8 @@ from mappa_trainer.checkpoint import load_state
 from mappa_trainer.collect import Env
 from mappa_trainer.engines.hf import HFEngine, LMPolicy
 from mappa_trainer.errors import RecipeError
-from mappa_trainer.learner import Learner, Likelihood
+from mappa_trainer.learner import Learner
+from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model, load_tokenizer, resolve_model
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import TaskIds

@@ -15,7 +15,8 @@ from mappa_trainer import advantages as estimators
 from mappa_trainer import losses
 from mappa_trainer.batching import Pair, mini_batches
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.learner import Learner, Likelihood
+from mappa_trainer.learner import Learner
+from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.seeds import derive_seed
 from mappa_trainer.types import Episode, Sample, Transition, UpdateMetrics

@@ -10,7 +10,7 @@ from mappa_trainer.errors import RecipeError
 from mappa_trainer.recipe import Recipe, load_recipe
 from mappa_trainer.runlog import RunDirectory
 
-SHIPPED = sorted((Path(__file__).parents[1] / "scenarios" / "recipes").glob("*.toml"))
+SHIPPED = sorted((Path(__file__).parents[2] / "scenarios" / "recipes").glob("*.toml"))
 
 
 @pytest.mark.parametrize("path", SHIPPED, ids=lambda path: path.stem)

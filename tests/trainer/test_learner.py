@@ -13,11 +13,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
-from mappa_trainer import learner as learner_module
+from mappa_trainer import likelihood as likelihood_module
 from mappa_trainer.batching import Pair
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import ModelError, TrainingError
-from mappa_trainer.learner import Learner, Likelihood, autocast_dtype, learning_rate
+from mappa_trainer.learner import Learner, learning_rate
+from mappa_trainer.likelihood import Likelihood, autocast_dtype
 from mappa_trainer.losses import TokenLoss, ppo_clip
 from mappa_trainer.models import load_model, load_tokenizer
 from mappa_trainer.testing import byte_tokenizer
@@ -97,7 +98,7 @@ def test_nothing_sampled_gives_an_empty_vector(model: PreTrainedModel, pairs: li
 def test_the_head_sees_sampled_positions_alone_in_chunks(
     model: PreTrainedModel, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner_module, "HEAD_CHUNK", 8)
+    monkeypatch.setattr(likelihood_module, "HEAD_CHUNK", 8)
     likelihood = Likelihood(model, precision="float32")
     expected = [plain_logprobs(model, pair, 1.0).detach() for pair in pairs]
     seen: list[int] = []
@@ -184,7 +185,7 @@ class CastCount(TorchDispatchMode):
 def test_a_step_casts_each_weight_once_whatever_the_micro_batches(
     model: PreTrainedModel, pairs: list[Pair], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(learner_module, "HEAD_CHUNK", 8)
+    monkeypatch.setattr(likelihood_module, "HEAD_CHUNK", 8)
     learner = make_learner(model, precision="bfloat16", token_budget=60)
     samples = make_samples(pairs, learner.logprobs(pairs))
     with CastCount(model) as count:

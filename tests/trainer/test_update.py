@@ -13,7 +13,8 @@ from torch import Tensor
 from mappa_trainer.batching import Pair
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.learner import Learner, Likelihood, StepLoss
+from mappa_trainer.learner import Learner, StepLoss
+from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.types import Episode, Generation, Sample, Sampling, Transition, UpdateMetrics

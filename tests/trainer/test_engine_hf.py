@@ -10,7 +10,7 @@ from transformers import PreTrainedModel
 from mappa_trainer.engines import Completion
 from mappa_trainer.engines.hf import HFEngine, LMPolicy, sample
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.learner import Likelihood
+from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model, load_tokenizer
 from mappa_trainer.types import Sampling
 
