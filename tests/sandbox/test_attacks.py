@@ -284,7 +284,7 @@ def test_memory_of_many_processes(attack: Callable[..., ExecResult]) -> None:
         "import os, time\n"
         "asked, ask = os.pipe()\n"
         "replies = []\n"
-        "for _ in range(6):\n"
+        "for _ in range(10):\n"
         "    ours, theirs = os.pipe()\n"
         "    if not os.fork():\n"
         "        os.close(ask)\n"
@@ -301,8 +301,8 @@ def test_memory_of_many_processes(attack: Callable[..., ExecResult]) -> None:
     )
     result = attack(source, HUNGRY)
     assert result.limit_hit in (None, "memory")
-    fitting = ("", "1\n", "2\n", "3\n", "4\n", "5\n")  # a supervisor's imports leave some room
-    assert result.stdout in fitting
+    fitting = 6  # in the limit and what a container has for its supervisor besides, 668 MB
+    assert int(result.stdout or 0) <= fitting
 
 
 def test_a_flood_on_both_streams(attack: Callable[..., ExecResult]) -> None:
