@@ -115,7 +115,7 @@ class Learner:
         self, batch: MicroBatch, samples: Sequence[Sample], loss: StepLoss, tokens: int
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Add one micro-batch's share of the gradient; return loss, clip and ratio, each (N,)."""
-        logprobs = self._likelihood.of(batch)
+        logprobs = self._likelihood.of(batch).logprobs
         old, advantages = (
             torch.cat(values).to(logprobs.device)
             for values in (

@@ -7,11 +7,10 @@ the three differ by the weights alone.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
@@ -22,6 +21,15 @@ Precision = Literal["auto", "float32", "bfloat16"]
 
 HEAD_CHUNK = 160
 """Positions whose logits exist at the same time, at 4 bytes · vocabulary each."""
+
+
+class TokenScores(NamedTuple):
+    """What a model says of each of N sampled tokens."""
+
+    logprobs: Tensor
+    """(N,), with gradient: of the token itself."""
+    entropies: Tensor
+    """(N,), with gradient: of the distribution that the token was drawn from, in nats."""
 
 
 def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
@@ -80,12 +88,12 @@ class Likelihood:
         results = [torch.empty(0)] * len(pairs)
         with self.autocast():
             for batch in micro_batches(pairs, self.token_budget):
-                for row, values in batch.split(self.of(batch).cpu()):
+                for row, values in batch.split(self.of(batch).logprobs.cpu()):
                     results[row] = values.clone()
         return results
 
-    def of(self, batch: MicroBatch) -> Tensor:
-        """Return the log-probabilities (N,) of a micro-batch's targets, with gradient."""
+    def of(self, batch: MicroBatch) -> TokenScores:
+        """Return the log-probabilities of a micro-batch's targets and the entropies there."""
         device = self.model.device
         hidden = self._body(input_ids=batch.input_ids.to(device), use_cache=False)[0]
         hidden = hidden.flatten(0, 1).index_select(0, batch.positions.to(device))
@@ -94,18 +102,19 @@ class Likelihood:
             torch.split(batch.targets.to(device), HEAD_CHUNK),
             strict=True,
         )
-        return torch.cat(
-            [checkpoint(self._token_logprobs, *c, use_reentrant=False) for c in chunks]
-        )
+        parts = [checkpoint(self._token_scores, *c, use_reentrant=False) for c in chunks]
+        return TokenScores(*map(torch.cat, zip(*parts, strict=True)))
 
     def autocast(self) -> torch.autocast:
         """Return the context that every pass runs in; inside one, weights are cast once."""
         enabled = self._dtype != torch.float32
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=enabled)
 
-    def _token_logprobs(self, hidden: Tensor, targets: Tensor) -> Tensor:
+    def _token_scores(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits: Tensor = self._head(hidden).float() / self.temperature
-        return -cross_entropy(logits, targets, reduction="none")
+        every = logits.log_softmax(-1)
+        entropies = -(every.exp() * every).sum(-1)
+        return every.gather(1, targets[:, None]).squeeze(1), entropies
 
 
 @torch.no_grad()

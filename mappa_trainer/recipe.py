@@ -10,113 +10,27 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from mappa_trainer.errors import RecipeError
-
-_STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
-"""TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float."""
-
-
-class EnvTable(BaseModel):
-    """Which environment to play, found through PettingZoo's registry."""
-
-    model_config = _STRICT
-
-    module: str
-    """Imported first, so that it can register its environments."""
-    id: str
-
-
-class ModelTable(BaseModel):
-    """Which weights every agent starts from."""
-
-    model_config = _STRICT
-
-    base: str
-    """A Hugging Face folder, or a name `mappa_trainer.models` knows."""
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"
-    """Of the matrix products in training; weights are always float32."""
-    sampler_precision: Literal["float32", "bfloat16"] = "bfloat16"
-    """Of the copy of the weights that generates."""
-    token_budget: int = Field(default=4096, ge=1)
-    """Positions, padding included, that go through a model at a time in training."""
-
-
-class SamplingTable(BaseModel):
-    """How actions are drawn in training."""
-
-    model_config = _STRICT
-
-    temperature: float = Field(default=1.0, gt=0)
-    max_new_tokens: int = Field(default=256, ge=1)
-    max_new_tokens_of: dict[str, PositiveInt] = {}
-    """Other limits for single agents, e.g. `{solver_0 = 40}`."""
-
-    def limit(self, agent: str) -> int:
-        """Return the most tokens of one action of `agent`."""
-        return self.max_new_tokens_of.get(agent, self.max_new_tokens)
-
-
-class AlgorithmTable(BaseModel):
-    """REINFORCE++ with a KL penalty in the reward and PPO's clip; arXiv 2501.03262."""
-
-    model_config = _STRICT
-
-    advantage: str = "reinforce++"
-    loss: str = "ppo_clip"
-    learning_rate: float = Field(default=1e-6, gt=0)
-    warmup_updates: int = Field(default=0, ge=0)
-    kl_coef: float = Field(default=0.01, ge=0)
-    gamma: float = Field(default=1.0, gt=0, le=1)
-    """Discount per policy token."""
-    clip_low: float = Field(default=0.2, gt=0)
-    clip_high: float = Field(default=0.2, gt=0)
-    max_grad_norm: float = Field(default=1.0, gt=0)
-    shuffle_rewards: bool = False
-    """A control: deal each agent's rewards out among its actions at random, so that nothing can
-    be learned from them."""
-
-
-class TrainTable(BaseModel):
-    """How long to train and what to keep."""
-
-    model_config = _STRICT
-
-    seed: int = 0
-    iterations: int = Field(ge=1)
-    episodes: int = Field(ge=1)
-    """Episodes collected in each iteration."""
-    updates: int = Field(default=1, ge=1)
-    """Optimiser steps of each agent in each iteration; episodes are dealt out among them."""
-    max_logprob_gap: float = Field(default=0.5, gt=0)
-    """The run stops when the engine's and the learner's log-probabilities of the same tokens
-    differ by more than this on average: then one of them has the wrong weights."""
-    max_unscored: float = Field(default=0.5, ge=0, le=1)
-    """The run stops before it trains on an iteration when a larger share of the iteration's
-    actions is unscored: what is left says too little of the team."""
-    save_every: int = Field(default=1, ge=1)
-    keep_checkpoints: int = Field(default=1, ge=1)
-
-
-class EvalTable(BaseModel):
-    """The evaluation on held-out tasks before, during and after training."""
-
-    model_config = _STRICT
-
-    problems: int = Field(default=64, ge=2)
-    every: int = Field(default=5, ge=1)
-    """Iterations between evaluations; the first is before training, the last after."""
-    greedy: bool = True
-    """Whether to evaluate greedy actions besides sampled ones."""
+from mappa_trainer.recipe_tables import (
+    STRICT,
+    AgentTable,
+    AlgorithmTable,
+    EnvTable,
+    EvalTable,
+    ModelTable,
+    SamplingTable,
+    TrainTable,
+)
 
 
 class Recipe(BaseModel):
     """One training run; `load_recipe` reads it and `save` writes it into the run directory."""
 
-    model_config = _STRICT
+    model_config = STRICT
 
     name: str = Field(pattern=r"^[A-Za-z0-9][\w.-]*$")
     """Begins the name of the run directory."""
@@ -129,6 +43,8 @@ class Recipe(BaseModel):
     algorithm: AlgorithmTable = AlgorithmTable()
     train: TrainTable
     eval: EvalTable = EvalTable()
+    agents: dict[str, AgentTable] = {}
+    """What is different for single agents, e.g. `[agents.coder_0]`."""
 
     @property
     def eval_modes(self) -> dict[str, float]:

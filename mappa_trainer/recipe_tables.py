@@ -1,0 +1,150 @@
+"""The tables of a recipe that this package reads."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+
+STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
+"""TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float."""
+
+
+class EnvTable(BaseModel):
+    """Which environment to play, found through PettingZoo's registry."""
+
+    model_config = STRICT
+
+    module: str
+    """Imported first, so that it can register its environments."""
+    id: str
+
+
+Tuning = Literal["full", "lora", "frozen"]
+
+
+class LoraTable(BaseModel):
+    """The adapters of LoRA (arXiv 2106.09685) on every linear layer but the output head."""
+
+    model_config = STRICT
+
+    rank: int = Field(default=16, ge=1)
+    alpha: float = Field(default=32.0, gt=0)
+    """The adapter's output is multiplied by `alpha / rank`."""
+
+
+class ModelTable(BaseModel):
+    """Which weights every agent starts from."""
+
+    model_config = STRICT
+
+    base: str
+    """A Hugging Face folder, or a name `mappa_trainer.models` knows."""
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"
+    """Of the matrix products in training; weights are always float32."""
+    sampler_precision: Literal["float32", "bfloat16"] = "bfloat16"
+    """Of the copy of the weights that generates."""
+    token_budget: int = Field(default=4096, ge=1)
+    """Positions that go through a model at a time in training."""
+    gradient_checkpointing: bool = False
+    """Compute the activations of each layer a second time instead of keeping them."""
+    tuning: Tuning = "full"
+    """What is trained of the weights: all of them, a LoRA adapter on them, or nothing."""
+    lora: LoraTable = LoraTable()
+    offload_optimizer: bool = False
+    """Keep the optimiser's moments in the processor's memory while other weights train."""
+
+
+class SamplingTable(BaseModel):
+    """How actions are drawn in training."""
+
+    model_config = STRICT
+
+    temperature: float = Field(default=1.0, gt=0)
+    max_new_tokens: int = Field(default=256, ge=1)
+    max_new_tokens_of: dict[str, PositiveInt] = {}
+    """Other limits for single agents, e.g. `{solver_0 = 40}`."""
+
+    def limit(self, agent: str) -> int:
+        """Return the most tokens of one action of `agent`."""
+        return self.max_new_tokens_of.get(agent, self.max_new_tokens)
+
+
+class AlgorithmTable(BaseModel):
+    """How rewards become updates; as it is, REINFORCE++ with PPO's clip (arXiv 2501.03262)."""
+
+    model_config = STRICT
+
+    advantage: str = "reinforce++"
+    loss: str = "ppo_clip"
+    aggregation: Literal["token_mean", "seq_mean", "token_sum"] = "token_mean"
+    """How token losses become the loss of an optimiser step."""
+    token_sum_divisor: float = Field(default=1.0, gt=0)
+    """With `token_sum`, what the sum is divided by."""
+    learning_rate: float = Field(default=1e-6, gt=0)
+    warmup_updates: int = Field(default=0, ge=0)
+    schedule: Literal["constant", "cosine"] = "constant"
+    """How the learning rate goes on after the warmup; cosine falls to a tenth at the end."""
+    kl_coef: float = Field(default=0.01, ge=0)
+    kl_estimator: Literal["k1", "k2", "k3"] = "k1"
+    kl_in: Literal["reward", "loss"] = "reward"
+    entropy_coef: float = Field(default=0.0, ge=0)
+    """Weight of the policy's entropy, which is subtracted from the loss of each token."""
+    importance_cap: float | None = Field(default=None, gt=0)
+    """When given, each token's loss is multiplied by min(pi_old / pi_engine, cap)."""
+    mask_truncated: bool = False
+    """Leave out actions that were cut off by the token limit."""
+    gamma: float = Field(default=1.0, gt=0, le=1)
+    """Discount per policy token."""
+    clip_low: float = Field(default=0.2, gt=0)
+    clip_high: float = Field(default=0.2, gt=0)
+    max_grad_norm: float = Field(default=1.0, gt=0)
+    shuffle_rewards: bool = False
+    """A control: deal each agent's rewards out among its actions at random, so that nothing can
+    be learned from them."""
+
+
+class TrainTable(BaseModel):
+    """How long to train and what to keep."""
+
+    model_config = STRICT
+
+    seed: int = 0
+    iterations: int = Field(ge=1)
+    episodes: int = Field(ge=1)
+    """Episodes collected in each iteration."""
+    samples: int = Field(default=1, ge=1)
+    """How often each task is played in an iteration; divides `episodes`."""
+    updates: int = Field(default=1, ge=1)
+    """Optimiser steps of each agent in each iteration; episodes are dealt out among them."""
+    max_logprob_gap: float = Field(default=0.5, gt=0)
+    """The run stops when the engine's and the learner's log-probabilities of the same tokens
+    differ by more than this on average: then one of them has the wrong weights."""
+    max_unscored: float = Field(default=0.5, ge=0, le=1)
+    """The run stops before it trains on an iteration when a larger share of the iteration's
+    actions is unscored: what is left says too little of the team."""
+    save_every: int = Field(default=1, ge=1)
+    keep_checkpoints: int = Field(default=1, ge=1)
+
+
+class EvalTable(BaseModel):
+    """The evaluation on held-out tasks before, during and after training."""
+
+    model_config = STRICT
+
+    problems: int = Field(default=64, ge=2)
+    every: int = Field(default=5, ge=1)
+    """Iterations between evaluations; the first is before training, the last after."""
+    greedy: bool = True
+    """Whether to evaluate greedy actions besides sampled ones."""
+
+
+class AgentTable(BaseModel):
+    """What is different for one agent; a key left out has the value of the recipe."""
+
+    model_config = STRICT
+
+    advantage: str | None = None
+    tuning: Tuning | None = None
+    weights: str | None = None
+    """A name for the agent's weights; agents that give one name share them. Default: its id."""
