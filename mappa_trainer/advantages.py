@@ -1,163 +1,199 @@
-"""From the scores of actions to the advantages of their tokens: REINFORCE++ (arXiv 2501.03262).
+"""Advantage estimators: from the scores of one agent's actions to the advantages of their tokens.
 
-For one action with sampled tokens t = 1..T, score r, policy `pi_old` and reference `pi_ref`:
+An estimator is a plain function of all the actions that an agent took in an iteration:
 
-    kl_t = log pi_old(a_t) - log pi_ref(a_t)
-    R_t  = -kl_coef · kl_t + [t = T] · r
-    G_t  = R_t + gamma · G_{t+1}
-    A_t  = (G_t - mean) / std      over all policy tokens of all actions given
+    estimator(actions, *, kl_coef, gamma) -> advantages
 
-Actions are ragged lists of 1-D tensors, never padded. Where a sequence interleaves tokens that
-the policy did not sample (tool output), boolean masks single out the policy tokens: the others
-have no KL, earn nothing, take no step of discount, and their advantage is 0.
+Some compare an action with others of its group: the actions of the same agent, at the same turn, in
+other samples of the same task. Such an estimator says so by the decorator `compares`.
+
+Where the KL penalty is in the reward, every estimator adds `-kl_coef` times the KL of the token and
+of those after it in the action, so the tokens of an action have advantages of their own. Where it
+is in the loss, `kl_coef` is 0 here.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean, pstdev
+from typing import Literal, TypeVar
 
-import torch
 from torch import Tensor
 
 from mappa_trainer import lookup
 from mappa_trainer.errors import TrainingError
+from mappa_trainer.returns import returns_to_go, whiten
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    """One action as an estimator sees it; T is the number of its sampled tokens."""
+
+    score: float
+    """What the action earned."""
+    kl: Tensor
+    """(T,): the estimated KL to the reference at each token."""
+    group: Hashable = None
+    """Actions that may be compared have equal groups."""
+    joint_return: float | None = None
+    """What all agents together earned from this action to the end of the episode; given to
+    estimators that compare by task."""
+
 
 Estimator = Callable[..., list[Tensor]]
-"""`(scores, kls, *, kl_coef, gamma) -> advantages`, as `reinforce_plus_plus`."""
+"""`(actions, *, kl_coef, gamma) -> advantages`, one float32 (T,) for each action."""
 
-VARIANCE_FLOOR = 1e-8
-"""Keeps whitening finite when all returns are equal; equal returns then whiten to 0."""
+Scope = Literal["prompt", "task"]
+"""What the actions of a group have in common besides agent and turn: the very same prompt, or only
+the task, while what other agents wrote may differ."""
 
-
-def kl_k1(old: Tensor, ref: Tensor) -> Tensor:
-    """Estimate the KL divergence per token as log pi_old - log pi_ref, (T,) → (T,).
-
-    Unbiased under samples of `pi_old`, and negative for single tokens.
-    """
-    return old - ref
+E = TypeVar("E", bound=Estimator)
 
 
-def returns_to_go(
-    scores: Sequence[float],
-    kls: Sequence[Tensor],
-    *,
-    kl_coef: float,
-    gamma: float = 1.0,
-    masks: Sequence[Tensor] | None = None,
-) -> list[Tensor]:
-    """Sum each token's discounted rewards to the end of its own action.
+def compares(scope: Scope) -> Callable[[E], E]:
+    """Mark an estimator as one that compares the actions of a group; see `Scope`."""
 
-    Args:
-        scores: One per action; paid on the action's last policy token.
-        kls: Per action, (T,) estimates of the KL to the reference.
-        kl_coef: Weight of the KL in the reward.
-        gamma: Discount per policy token.
-        masks: Per action, (T,) bool, True on policy tokens; all of them when None.
+    def mark(estimator: E) -> E:
+        estimator.scope = scope  # type: ignore[attr-defined]
+        return estimator
 
-    Returns:
-        Per action, (T,) float64; 0 where the mask is False.
-
-    Raises:
-        TrainingError: A score or the KL of a policy token is not finite, or an action has no
-            policy token to pay its score on.
-    """
-    return [
-        _action_return(index, score, kl, mask, kl_coef, gamma)
-        for index, (score, kl, mask) in enumerate(
-            zip(scores, kls, _all_true(kls) if masks is None else masks, strict=True)
-        )
-    ]
+    return mark
 
 
-def _action_return(
-    index: int, score: float, kl: Tensor, mask: Tensor, kl_coef: float, gamma: float
-) -> Tensor:
-    if kl.ndim != 1 or mask.shape != kl.shape:
-        raise TrainingError(
-            f"action {index}: KL and mask must be vectors of one length, got shapes "
-            f"{tuple(kl.shape)} and {tuple(mask.shape)}"
-        )
-    rewards = [-kl_coef * value for value in kl[mask].tolist()]
-    if not rewards:
-        raise TrainingError(
-            f"action {index} has no policy token to pay its score {score} on; "
-            "leave out actions in which nothing was sampled"
-        )
-    rewards[-1] += score
-    if not all(map(math.isfinite, rewards)):
-        raise TrainingError(
-            f"action {index}: score {score} and KL {kl[mask].tolist()} must be finite; "
-            "leave out unscored actions, and check the log-probabilities of both models"
-        )
-    total = 0.0
-    for position in reversed(range(len(rewards))):
-        total = rewards[position] + gamma * total
-        rewards[position] = total
-    returns = torch.zeros(kl.shape, dtype=torch.float64)
-    returns[mask.cpu()] = torch.tensor(rewards, dtype=torch.float64)
-    return returns
+def scope_of(estimator: Estimator) -> Scope | None:
+    """Return what the groups of an estimator have in common; None when it needs no groups."""
+    scope: Scope | None = getattr(estimator, "scope", None)
+    return scope
 
 
-def whiten(values: Sequence[Tensor], masks: Sequence[Tensor] | None = None) -> list[Tensor]:
-    """Shift and scale to mean 0 and variance 1 over all tokens of all actions together.
-
-    The variance is the population's (divided by N) and at least 1e-8. Long actions weigh more
-    than short ones: the unit is the token.
-
-    Args:
-        values: Per action, (T,).
-        masks: Per action, (T,) bool; where False, a value is not counted and becomes 0.
-
-    Returns:
-        Per action, (T,) float32.
-
-    Raises:
-        TrainingError: A counted value is not finite.
-    """
-    if not values:
-        return []
-    masks = _all_true(values) if masks is None else masks
-    counted = torch.cat([v[m] for v, m in zip(values, masks, strict=True)]).double()
-    if not counted.numel():
-        return [torch.zeros_like(value, dtype=torch.float32) for value in values]
-    if not counted.isfinite().all():
-        raise TrainingError(
-            f"{int((~counted.isfinite()).sum())} of {counted.numel()} values to whiten are not "
-            "finite; check the scores and log-probabilities they come from"
-        )
-    mean = counted.mean()
-    scale = counted.var(correction=0).clamp(min=VARIANCE_FLOOR).rsqrt()
-    return [
-        torch.where(mask, (value - mean) * scale, 0.0).float()
-        for value, mask in zip(values, masks, strict=True)
-    ]
+def reinforce(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Take the returns to go as they are (Williams 1992, without a baseline)."""
+    return [values.float() for values in _returns(actions, kl_coef, gamma)]
 
 
-def reinforce_plus_plus(
-    scores: Sequence[float],
-    kls: Sequence[Tensor],
-    *,
-    kl_coef: float,
-    gamma: float = 1.0,
-    masks: Sequence[Tensor] | None = None,
-) -> list[Tensor]:
-    """Compute the advantages of REINFORCE++: returns to go, whitened over the whole batch.
+def reinforce_plus_plus(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Whiten the returns to go over all tokens of all actions (REINFORCE++, arXiv 2501.03262).
 
     One action is enough; equal scores leave only the KL, and without KL all advantages are 0.
-    Arguments, errors and shapes are those of `returns_to_go`; the result is float32.
     """
-    returns = returns_to_go(scores, kls, kl_coef=kl_coef, gamma=gamma, masks=masks)
-    return whiten(returns, masks)
+    return whiten(_returns(actions, kl_coef, gamma))
 
 
-ADVANTAGES: Mapping[str, Estimator] = {"reinforce++": reinforce_plus_plus}
+@compares("prompt")
+def reinforce_plus_plus_baseline(
+    actions: Sequence[Action], *, kl_coef: float, gamma: float
+) -> list[Tensor]:
+    """Subtract the group's mean score, then go on as REINFORCE++ (arXiv 2501.03262, sec. 3)."""
+    return whiten(_returns(_rescored(actions, _minus_mean), kl_coef, gamma))
+
+
+@compares("prompt")
+def grpo(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Subtract the group's mean score and divide by its deviation (GRPO, arXiv 2402.03300, 4.1.2).
+
+    The deviation is the population's; a group of equal scores has advantages of 0.
+    """
+    return reinforce(_rescored(actions, _standardised), kl_coef=kl_coef, gamma=gamma)
+
+
+@compares("prompt")
+def dr_grpo(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Subtract the group's mean score and divide by nothing (Dr. GRPO, arXiv 2503.20783).
+
+    The paper's loss goes with it: `aggregation = "token_sum"` over a constant.
+    """
+    return reinforce(_rescored(actions, _minus_mean), kl_coef=kl_coef, gamma=gamma)
+
+
+@compares("prompt")
+def rloo(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Subtract the mean score of the group's other actions (RLOO, arXiv 2402.14740)."""
+    return reinforce(_rescored(actions, _minus_others), kl_coef=kl_coef, gamma=gamma)
+
+
+@compares("task")
+def magrpo(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    """Give every agent the team's return, less its mean over the samples of the task.
+
+    The return of an action is what all agents earned from it to the end of the episode,
+    undiscounted (MAGRPO, arXiv 2508.04652). What an agent saw may differ between the samples: the
+    baseline is a less exact one than that of equal prompts, but no less fair.
+
+    Raises:
+        TrainingError: an action has no joint return.
+    """
+    joint = []
+    for index, action in enumerate(actions):
+        if action.joint_return is None:
+            raise TrainingError(
+                f"action {index} has no joint return, which magrpo needs; leave out actions of "
+                "episodes in which a later action is unscored"
+            )
+        joint.append(replace(action, score=action.joint_return))
+    return reinforce(_rescored(joint, _minus_mean), kl_coef=kl_coef, gamma=gamma)
+
+
+def _returns(actions: Sequence[Action], kl_coef: float, gamma: float) -> list[Tensor]:
+    return returns_to_go(
+        [action.score for action in actions],
+        [action.kl for action in actions],
+        kl_coef=kl_coef,
+        gamma=gamma,
+    )
+
+
+def _rescored(
+    actions: Sequence[Action], rescore: Callable[[Sequence[float]], list[float]]
+) -> list[Action]:
+    """Replace the scores of each group's actions by what `rescore` makes of them.
+
+    Raises:
+        TrainingError: an action is alone in its group, so that there is nothing to compare.
+    """
+    groups: dict[Hashable, list[int]] = defaultdict(list)
+    for index, action in enumerate(actions):
+        groups[action.group].append(index)
+    rescored = list(actions)
+    for group, members in groups.items():
+        if len(members) < 2:
+            raise TrainingError(
+                f"action {members[0]} is alone in its group {group!r}, so that there is nothing to "
+                "compare it with; play each task at least twice (train.samples)"
+            )
+        scores = rescore([actions[index].score for index in members])
+        for index, score in zip(members, scores, strict=True):
+            rescored[index] = replace(actions[index], score=score)
+    return rescored
+
+
+def _minus_mean(scores: Sequence[float]) -> list[float]:
+    mean = fmean(scores)
+    return [score - mean for score in scores]
+
+
+def _minus_others(scores: Sequence[float]) -> list[float]:
+    total, others = sum(scores), len(scores) - 1
+    return [score - (total - score) / others for score in scores]
+
+
+def _standardised(scores: Sequence[float]) -> list[float]:
+    deviation = pstdev(scores) if len(set(scores)) > 1 else 0.0
+    return [centred / deviation if deviation else 0.0 for centred in _minus_mean(scores)]
+
+
+ADVANTAGES: Mapping[str, Estimator] = {
+    "reinforce++": reinforce_plus_plus,
+    "reinforce++_baseline": reinforce_plus_plus_baseline,
+    "grpo": grpo,
+    "dr_grpo": dr_grpo,
+    "rloo": rloo,
+    "reinforce": reinforce,
+    "magrpo": magrpo,
+}
 
 
 def find(name: str) -> Estimator:
     """Return an estimator by name or by import path `package.module:function`."""
     return lookup.find(name, ADVANTAGES, "advantage estimator")
-
-
-def _all_true(values: Sequence[Tensor]) -> list[Tensor]:
-    return [torch.ones_like(value, dtype=torch.bool) for value in values]

@@ -32,6 +32,8 @@ class Play:
     seed: int
     """Seeds the environment and, by derivation, every action."""
     options: Mapping[str, Any]
+    sample: int = 0
+    """Which sample of its task this is: all start alike, and each draws actions of its own."""
 
 
 def plays(
@@ -39,14 +41,14 @@ def plays(
 ) -> list[Play]:
     """Return plays of `count` tasks of a split, counting on from task `first`.
 
-    Every `sample` of a task has a seed of its own; the plays of one follow those of the last.
+    The plays of one `sample` follow those of the last. All samples of a task have its seed.
     """
-    parts = [sample] if sample else []
     return [
         Play(
             index=sample * count + i,
-            seed=derive_seed(seed, purpose, first + i, *parts),
+            seed=derive_seed(seed, purpose, first + i),
             options={"split": split, "task": first + i},
+            sample=sample,
         )
         for i in range(count)
     ]
@@ -151,7 +153,8 @@ class _Table:
     def action_seed(self) -> int:
         """Return the seed of the action that is to be taken now."""
         assert self.agent is not None
-        return derive_seed(self.play.seed, "act", self.agent, len(self._own(self.agent)))
+        sample = [self.play.sample] if self.play.sample else []
+        return derive_seed(self.play.seed, "act", *sample, self.agent, len(self._own(self.agent)))
 
     def episode(self) -> Episode:
         """Return the finished episode."""

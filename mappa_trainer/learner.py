@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -13,19 +15,39 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mappa_trainer.batching import MicroBatch, Pair, micro_batches
 from mappa_trainer.errors import ModelError, TrainingError
 from mappa_trainer.likelihood import Likelihood, Precision
-from mappa_trainer.losses import TokenLoss
+from mappa_trainer.losses import TokenBatch
+from mappa_trainer.objective import Objective, StepSize
 from mappa_trainer.types import Sample, UpdateMetrics
 
-StepLoss = Callable[[Tensor, Tensor, Tensor], TokenLoss]
-"""A loss with its settings bound: `(logprobs, old_logprobs, advantages)`, each (N,)."""
+FINAL_SHARE = 0.1
+"""Of the peak learning rate, at the end of a cosine schedule."""
+
+Schedule = Literal["constant", "cosine"]
 
 
-def learning_rate(step: int, peak: float, warmup_steps: int) -> float:
-    """Rise linearly to `peak` over `warmup_steps` optimiser steps, then stay.
+@dataclass(frozen=True, slots=True)
+class LearningRate:
+    """The learning rate of every optimiser step of a run."""
 
-    `step` counts from 0, and step 0 already has a rate above 0: `peak / warmup_steps`.
-    """
-    return peak * min(1.0, (step + 1) / max(1, warmup_steps))
+    peak: float = 1e-6
+    warmup_steps: int = 0
+    schedule: Schedule = "constant"
+    total_steps: int = 1
+    """Optimiser steps of the whole run; the last one has a tenth of the peak under `cosine`."""
+
+    def at(self, step: int) -> float:
+        """Rise linearly to the peak over the warmup, then stay, or fall along a half cosine.
+
+        `step` counts from 0, and step 0 already has a rate above 0: `peak / warmup_steps`.
+        """
+        if step < self.warmup_steps:
+            return self.peak * (step + 1) / self.warmup_steps
+        if self.schedule == "constant":
+            return self.peak
+        length = self.total_steps - 1 - self.warmup_steps
+        progress = min(1.0, (step - self.warmup_steps) / length) if length > 0 else 1.0
+        falling = (1 + math.cos(math.pi * progress)) / 2
+        return self.peak * (FINAL_SHARE + (1 - FINAL_SHARE) * falling)
 
 
 class Learner:
@@ -33,8 +55,7 @@ class Learner:
 
     Args:
         model: The weights to train, in float32; parameters that do not require a gradient stay.
-        peak_learning_rate: Reached after `warmup_steps` optimiser steps; see `learning_rate`.
-        warmup_steps: Optimiser steps of linear warmup.
+        learning_rate: Of every optimiser step.
         max_grad_norm: The gradient is scaled down to this norm when it is longer.
         temperature: See `Likelihood`, as `precision` and `token_budget`.
     """
@@ -43,8 +64,7 @@ class Learner:
         self,
         model: PreTrainedModel,
         *,
-        peak_learning_rate: float = 1e-6,
-        warmup_steps: int = 0,
+        learning_rate: LearningRate = LearningRate(),
         max_grad_norm: float = 1.0,
         temperature: float = 1.0,
         precision: Precision = "auto",
@@ -57,8 +77,8 @@ class Learner:
             )
         self.model = model
         self.step = 0
-        self._peak_learning_rate = peak_learning_rate
-        self._warmup_steps = warmup_steps
+        """The position in the schedule: optimiser steps taken or skipped so far."""
+        self._learning_rate = learning_rate
         self._max_grad_norm = max_grad_norm
         self._likelihood = Likelihood(
             model, temperature=temperature, precision=precision, token_budget=token_budget
@@ -72,30 +92,34 @@ class Learner:
         """Return the log-probabilities of sampled ids; see `Likelihood.logprobs`."""
         return self._likelihood.logprobs(pairs)
 
-    def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
-        """Take one optimiser step on the mean of the loss over all sampled tokens.
+    def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateMetrics:
+        """Take one optimiser step on all samples together.
 
-        The step is the same however the samples fall into micro-batches. Without a single token
-        no step is taken, and the metrics are those of an unchanged policy.
+        The step is the same however the samples fall into micro-batches. Without a single token the
+        weights stay as they are, the schedule goes on, and the metrics are those of an
+        unchanged policy.
 
         Args:
             samples: One mini-batch. The ratio is exactly 1 when their `old_logprobs` came from
                 `logprobs` on these samples, in this order, with the current weights.
-            loss: For instance `functools.partial(ppo_clip, clip_high=0.28)`.
+            objective: For instance `Objective(functools.partial(ppo_clip, clip_low=0.2,
+                clip_high=0.28))`.
 
         Raises:
             TrainingError: The gradient is not finite; the weights are left as they were.
         """
-        tokens = sum(len(sample.token_ids) for sample in samples)
-        if not tokens:
-            return UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0)
         for row, sample in enumerate(samples):
             _check_lengths(row, sample)
+        lengths = [len(sample.token_ids) for sample in samples]
+        size = StepSize(tokens=sum(lengths), actions=sum(map(bool, lengths)))
+        if not size.tokens:
+            self.step += 1
+            return UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0)
         self._optimizer.zero_grad()
         pairs = [(sample.prompt_ids, sample.token_ids) for sample in samples]
         with self._likelihood.autocast():
             parts = [
-                self._backward(batch, samples, loss, tokens)
+                self._backward(batch, samples, objective, size)
                 for batch in micro_batches(pairs, self._likelihood.token_budget)
             ]
         grad_norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
@@ -106,27 +130,34 @@ class Learner:
                 f"{len(samples)} samples; check their advantages and log-probabilities"
             )
         for group in self._optimizer.param_groups:
-            group["lr"] = learning_rate(self.step, self._peak_learning_rate, self._warmup_steps)
+            group["lr"] = self._learning_rate.at(self.step)
         self._optimizer.step()
         self.step += 1
         return _metrics(parts, float(grad_norm))
 
     def _backward(
-        self, batch: MicroBatch, samples: Sequence[Sample], loss: StepLoss, tokens: int
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Add one micro-batch's share of the gradient; return loss, clip and ratio, each (N,)."""
-        logprobs = self._likelihood.of(batch).logprobs
-        old, advantages = (
-            torch.cat(values).to(logprobs.device)
-            for values in (
-                [samples[row].old_logprobs for row in batch.rows],
-                [samples[row].advantages for row in batch.rows],
-            )
+        self, batch: MicroBatch, samples: Sequence[Sample], objective: Objective, size: StepSize
+    ) -> _Part:
+        """Add one micro-batch's share of the gradient."""
+        scores = self._likelihood.of(batch)
+        device = scores.logprobs.device
+        rows = [samples[row] for row in batch.rows]
+        lengths = torch.tensor(batch.lengths, device=device)
+        tokens = TokenBatch(
+            logprobs=scores.logprobs,
+            old_logprobs=torch.cat([sample.old_logprobs for sample in rows]).to(device),
+            advantages=torch.cat([sample.advantages for sample in rows]).to(device),
+            sequence=torch.arange(len(rows), device=device).repeat_interleave(lengths),
         )
-        result = loss(logprobs, old, advantages)
-        torch.autograd.backward(result.loss.sum() / tokens)
-        ratio = (logprobs.detach() - old).exp()
-        return result.loss.detach(), result.clipped, ratio
+        ref, sampler = (
+            _joined([getattr(sample, name) for sample in rows], device)
+            for name in ("ref_logprobs", "sampler_logprobs")
+        )
+        losses = objective.token_losses(tokens, scores.entropies, ref, sampler)
+        loss = (losses.loss * objective.weights(lengths, size)).sum()
+        torch.autograd.backward(loss)
+        ratio = (scores.logprobs.detach() - tokens.old_logprobs).exp()
+        return _Part(loss.detach(), losses.clipped, ratio, scores.entropies.detach())
 
     def free_gradients(self) -> None:
         """Give back the memory of the last step's gradients, for other agents to learn in."""
@@ -156,13 +187,32 @@ def _check_lengths(row: int, sample: Sample) -> None:
         )
 
 
-def _metrics(parts: Sequence[tuple[Tensor, Tensor, Tensor]], grad_norm: float) -> UpdateMetrics:
-    loss, clipped, ratio = (torch.cat(column) for column in zip(*parts, strict=True))
+def _joined(values: Sequence[Tensor | None], device: torch.device) -> Tensor | None:
+    """Join what all samples have; None where one has nothing."""
+    given = [value for value in values if value is not None]
+    return torch.cat(given).to(device) if len(given) == len(values) else None
+
+
+class _Part(NamedTuple):
+    """What one micro-batch of N tokens adds to the metrics of its step."""
+
+    loss: Tensor
+    clipped: Tensor
+    """(N,), as the two below."""
+    ratio: Tensor
+    entropies: Tensor
+
+
+def _metrics(parts: Sequence[_Part], grad_norm: float) -> UpdateMetrics:
+    clipped, ratio, entropies = (
+        torch.cat([part[column] for part in parts]) for column in range(1, len(_Part._fields))
+    )
     return UpdateMetrics(
-        loss=float(loss.mean()),
+        loss=float(sum(part.loss for part in parts)),
         clip_fraction=float(clipped.float().mean()),
         ratio_mean=float(ratio.mean()),
         ratio_max_deviation=float((ratio - 1).abs().max()),
+        entropy=float(entropies.mean()),
         grad_norm=grad_norm,
-        tokens=loss.numel(),
+        tokens=ratio.numel(),
     )

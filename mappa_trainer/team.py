@@ -14,7 +14,7 @@ from pettingzoo.env_registry.exceptions import PettingZooRegistryError  # type: 
 from pettingzoo.env_registry.registration import aec_registry  # type: ignore[import-untyped]
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mappa_trainer import advantages, losses
+from mappa_trainer.algorithms import check_algorithms, learning_rate_of
 from mappa_trainer.checkpoint import load_state
 from mappa_trainer.collect import Env
 from mappa_trainer.engines.hf import HFEngine, LMPolicy
@@ -69,18 +69,19 @@ def check_recipe(recipe: Recipe, env: Env) -> None:
         RecipeError: an algorithm is unknown, a key names an agent that is not there, or the
             episodes of an iteration are no whole number of batches of tasks.
     """
-    advantages.find(recipe.algorithm.advantage)
-    losses.find(recipe.algorithm.loss)
+    check_algorithms(recipe, env.possible_agents)
     if unknown := set(recipe.sampling.max_new_tokens_of) - set(env.possible_agents):
         raise RecipeError(
             f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
             f"{', '.join(env.possible_agents)}"
         )
     batch = env.metadata.get("task_batch", 1)
-    if recipe.train.episodes % batch:
+    tasks = recipe.train.episodes // recipe.train.samples
+    if tasks % batch:
         raise RecipeError(
-            f"train.episodes is {recipe.train.episodes}, and the tasks are dealt out in batches of "
-            f"{batch}; give a multiple of it, or change the size of the batches in [scenario]"
+            f"an iteration has {tasks} tasks (train.episodes by train.samples), and they are dealt "
+            f"out in batches of {batch}; give a multiple of it, or change the size of the batches "
+            "in [scenario]"
         )
 
 
@@ -165,8 +166,7 @@ def sampling_of(recipe: Recipe, agents: list[str], temperature: float) -> dict[s
 def _learner(recipe: Recipe, model: PreTrainedModel) -> Learner:
     return Learner(
         model,
-        peak_learning_rate=recipe.algorithm.learning_rate,
-        warmup_steps=recipe.algorithm.warmup_updates,
+        learning_rate=learning_rate_of(recipe),
         max_grad_norm=recipe.algorithm.max_grad_norm,
         temperature=recipe.sampling.temperature,
         precision=recipe.model.precision,

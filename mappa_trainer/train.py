@@ -33,7 +33,7 @@ from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
 from mappa_trainer.team import Team, build_team, check_recipe, make_env, sampling_of, task_ids
 from mappa_trainer.types import Episode
-from mappa_trainer.update import Metrics, update_agent
+from mappa_trainer.update import Metrics, update_learner
 
 
 @dataclass(frozen=True)
@@ -124,8 +124,7 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     """Collect, update every agent, sync; return the iteration's metrics."""
     recipe, team, console = session.recipe, session.team, session.console
     began = time.monotonic()
-    count = recipe.train.episodes
-    todo = plays(recipe.train.seed, "train", iteration * count, count, "train")
+    todo = _plays(recipe, iteration)
     phase, temperature = f"train-{iteration:04d}", recipe.sampling.temperature
     progress = console.phase(f"iteration {iteration + 1}", check)
     episodes, records = _play(session, phase, todo, temperature, progress)
@@ -135,13 +134,23 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     check()
     for agent, learner in team.learners.items():
         console.show(f"iteration {iteration + 1}: {agent} learns")
-        own = update_agent(recipe, learner, team.reference, episodes, agent, iteration)
+        metrics |= update_learner(recipe, learner, team.reference, episodes, [agent], iteration)
         team.sync(agent)
-        metrics |= {f"{agent}/{name}": value for name, value in own.items()}
     _check_trained(metrics, session.agents, iteration)
     metrics["seconds/collect"] = collected - began
     metrics["seconds/update"] = time.monotonic() - collected
     return metrics
+
+
+def _plays(recipe: Recipe, iteration: int) -> list[Play]:
+    """Return the iteration's tasks, each `train.samples` times."""
+    table = recipe.train
+    count = table.episodes // table.samples
+    return [
+        play
+        for sample in range(table.samples)
+        for play in plays(table.seed, "train", iteration * count, count, "train", sample)
+    ]
 
 
 def _play(

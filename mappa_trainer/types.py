@@ -102,18 +102,25 @@ class Sample:
     """(T,) float32: the learner's own log-probabilities before the first update."""
     advantages: Tensor
     """(T,) float32"""
+    ref_logprobs: Tensor | None = None
+    """(T,) float32: the reference's; None where the loss has no KL."""
+    sampler_logprobs: Tensor | None = None
+    """(T,) float32: the engine's; None where the loss has no importance weight."""
 
 
 @dataclass(frozen=True, slots=True)
 class UpdateMetrics:
-    """What one optimiser step did; every mean is over the policy tokens of the whole step."""
+    """What one optimiser step did; means are over the policy tokens of the whole step."""
 
     loss: float
+    """What was minimised: everything that the objective adds up, in its aggregation."""
     clip_fraction: float
     """Share of tokens whose gradient the clip cut off."""
     ratio_mean: float
     ratio_max_deviation: float
     """max |ratio - 1|; 0 on the first mini-batch after the old log-probs were taken."""
+    entropy: float
+    """Of the distributions that the tokens were drawn from, in nats."""
     grad_norm: float
     """Before clipping."""
     tokens: int

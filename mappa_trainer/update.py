@@ -1,118 +1,140 @@
-"""One agent's share of an iteration: from its transitions to its optimiser steps."""
+"""One learner's share of an iteration: from what its agents did to its optimiser steps."""
 
 from __future__ import annotations
 
-import random
-from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from mappa_trainer import advantages as estimators
-from mappa_trainer import losses
-from mappa_trainer.batching import Pair, mini_batches
+from mappa_trainer import kl as divergence
+from mappa_trainer.advantages import Action, scope_of
+from mappa_trainer.algorithms import advantage_of, objective_of
+from mappa_trainer.batching import Pair
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.recipe import Recipe
+from mappa_trainer.returns import returns_to_go
 from mappa_trainer.seeds import derive_seed
+from mappa_trainer.selection import Batch, Selected, make_batch, shuffle_rewards
 from mappa_trainer.types import Episode, Sample, Transition, UpdateMetrics
 
 Metrics = dict[str, float]
 
 
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """An agent's transitions of one iteration, cut into mini-batches by episode."""
-
-    mini_batches: list[list[Transition]]
-    dropped: Counter[str]
-    """Transitions that cannot be trained on, by reason; nothing is dropped silently."""
-
-    @property
-    def transitions(self) -> list[Transition]:
-        """All transitions to train on, in the order of the mini-batches."""
-        return [transition for batch in self.mini_batches for transition in batch]
-
-
-def make_batch(episodes: Sequence[Episode], agent: str, count: int, seed: int) -> Batch:
-    """Gather an agent's transitions and deal whole episodes out among `count` mini-batches."""
-    dropped: Counter[str] = Counter()
-    kept: list[list[Transition]] = []
-    for episode in episodes:
-        own = [t for t in episode.transitions if t.agent == agent]
-        reasons = [_reason_to_drop(transition) for transition in own]
-        dropped.update(reason for reason in reasons if reason)
-        kept.append([t for t, reason in zip(own, reasons, strict=True) if not reason])
-    return Batch(mini_batches(kept, count, seed), dropped)
-
-
-def shuffle_rewards(batch: Batch, seed: int) -> Batch:
-    """Deal the rewards out among the transitions at random: the control of an experiment."""
-    rewards = [transition.reward for transition in batch.transitions]
-    random.Random(seed).shuffle(rewards)
-    dealt = iter(rewards)
-    return replace(
-        batch,
-        mini_batches=[
-            [replace(t, reward=next(dealt)) for t in mini] for mini in batch.mini_batches
-        ],
-    )
-
-
-def update_agent(
+def update_learner(
     recipe: Recipe,
     learner: Learner,
     reference: Likelihood,
     episodes: Sequence[Episode],
-    agent: str,
+    agents: Sequence[str],
     iteration: int,
 ) -> Metrics:
-    """Train one agent on the iteration's episodes and return its metrics.
+    """Train one set of weights on an iteration's episodes.
+
+    Args:
+        recipe: Of the run.
+        learner: The weights.
+        reference: The weights that the KL penalty holds to.
+        episodes: All episodes of the iteration.
+        agents: Who plays these weights: one agent, or several that share them. Advantages are
+            computed for each of them alone; their samples go into the same mini-batches.
+        iteration: Counts from 0.
+
+    Returns:
+        Metrics named `<agent>/<name>`; those of the optimiser steps are equal for all `agents`.
 
     Raises:
-        TrainingError: the engine's log-probabilities are not the learner's, or something that
-            enters the loss is not finite.
+        TrainingError: the engine's log-probabilities are not the learner's, actions cannot be
+            compared, or something that enters the loss is not finite.
     """
-    seed = derive_seed(recipe.train.seed, "mini-batches", iteration, agent)
-    batch = make_batch(episodes, agent, recipe.train.updates, seed)
-    if recipe.algorithm.shuffle_rewards:
-        batch = shuffle_rewards(batch, derive_seed(seed, "shuffle"))
-    metrics: Metrics = {"actions": len(batch.transitions), "dropped": batch.dropped.total()}
-    metrics |= {f"dropped_{reason}": count for reason, count in batch.dropped.items()}
-    if not batch.transitions:
-        return metrics
-    old = [learner.logprobs(_pairs(mini)) for mini in batch.mini_batches]
-    flat_old = [values for mini in old for values in mini]
-    metrics |= logprob_gap(batch.transitions, flat_old)
-    _check_gap(recipe, agent, metrics["logprob_gap"])
-    ref = [values for mini in batch.mini_batches for values in reference.logprobs(_pairs(mini))]
-    kls = [estimators.kl_k1(o, r) for o, r in zip(flat_old, ref, strict=True)]
-    advantages = _advantages(recipe, batch.transitions, kls)
-    metrics |= _batch_metrics(batch.transitions, kls)
-    updates = _optimise(recipe, learner, batch, flat_old, advantages)
+    batch = _batch(recipe, episodes, agents, iteration)
+    metrics = {agent: _counts(batch, agent) for agent in agents}
+    if not batch.selected:
+        for _ in batch.mini_batches:
+            learner.update([], objective_of(recipe))
+        return _named(metrics)
+    judged = _judge(batch, learner, reference)
+    advantages: dict[int, Tensor] = {}
+    for agent in agents:
+        rows = [i for i, one in enumerate(judged) if one.transition.agent == agent]
+        if rows:
+            own = [judged[i] for i in rows]
+            metrics[agent] |= _gap_metrics(own)
+            _check_gap(recipe, agent, metrics[agent]["logprob_gap"])
+            values, found = _advantages(recipe, agent, own)
+            advantages |= zip(rows, values, strict=True)
+            metrics[agent] |= found
+    samples = [_sample(one, advantages[i]) for i, one in enumerate(judged)]
+    taken = _update_metrics(_optimise(recipe, learner, batch, samples))
     learner.free_gradients()
-    return metrics | _update_metrics(updates)
+    return _named({agent: own | taken for agent, own in metrics.items()})
 
 
-def logprob_gap(transitions: Sequence[Transition], old: Sequence[Tensor]) -> Metrics:
+@dataclass(frozen=True, slots=True)
+class _Judged:
+    """A selected action of T tokens with what the models say of it."""
+
+    selected: Selected
+    old: Tensor
+    """(T,): the learner's log-probabilities before the first update."""
+    ref: Tensor
+    """(T,): the reference's."""
+
+    @property
+    def transition(self) -> Transition:
+        return self.selected.transition
+
+
+def _judge(batch: Batch, learner: Learner, reference: Likelihood) -> list[_Judged]:
+    """Pass each mini-batch by itself, so that it is packed as in its update."""
+    return [
+        _Judged(*parts)
+        for mini in batch.mini_batches
+        for parts in zip(
+            mini, learner.logprobs(_pairs(mini)), reference.logprobs(_pairs(mini)), strict=True
+        )
+    ]
+
+
+def _gap_metrics(judged: Sequence[_Judged]) -> Metrics:
     """Compare the engine's log-probabilities with the learner's, token by token."""
-    sampler = torch.cat([torch.tensor(t.generation.sampler_logprobs) for t in transitions])
-    gap = (sampler - torch.cat(list(old))).abs()
+    sampler = [torch.tensor(one.transition.generation.sampler_logprobs) for one in judged]
+    gap = (torch.cat(sampler) - torch.cat([one.old for one in judged])).abs()
     return {"logprob_gap": float(gap.mean()), "logprob_gap_max": float(gap.max())}
 
 
-def _reason_to_drop(transition: Transition) -> str | None:
-    if not transition.generation.token_ids:
-        return transition.generation.finish_reason
-    return "unscored" if transition.reward is None else None
+def _batch(
+    recipe: Recipe, episodes: Sequence[Episode], agents: Sequence[str], iteration: int
+) -> Batch:
+    seed = derive_seed(recipe.train.seed, "mini-batches", iteration, *agents)
+    batch = make_batch(
+        episodes,
+        {agent: scope_of(advantage_of(recipe, agent)) for agent in agents},
+        mask_truncated=recipe.algorithm.mask_truncated,
+        count=recipe.train.updates,
+        seed=seed,
+    )
+    if recipe.algorithm.shuffle_rewards:
+        return shuffle_rewards(batch, derive_seed(seed, "shuffle"))
+    return batch
 
 
-def _pairs(transitions: Iterable[Transition]) -> list[Pair]:
-    return [(t.generation.prompt_ids, t.generation.token_ids) for t in transitions]
+def _counts(batch: Batch, agent: str) -> Metrics:
+    dropped = batch.dropped[agent]
+    actions = sum(s.transition.agent == agent for s in batch.selected)
+    return {
+        "actions": actions,
+        "dropped": dropped.total(),
+        **{f"dropped_{reason}": count for reason, count in dropped.items()},
+    }
+
+
+def _pairs(selected: Iterable[Selected]) -> list[Pair]:
+    generations = [s.transition.generation for s in selected]
+    return [(generation.prompt_ids, generation.token_ids) for generation in generations]
 
 
 def _check_gap(recipe: Recipe, agent: str, gap: float) -> None:
@@ -126,56 +148,91 @@ def _check_gap(recipe: Recipe, agent: str, gap: float) -> None:
 
 
 def _advantages(
-    recipe: Recipe, transitions: Sequence[Transition], kls: Sequence[Tensor]
-) -> list[Tensor]:
-    estimator = estimators.find(recipe.algorithm.advantage)
-    scores = [float(t.reward) for t in transitions if t.reward is not None]
-    return estimator(scores, kls, kl_coef=recipe.algorithm.kl_coef, gamma=recipe.algorithm.gamma)
-
-
-def _optimise(
-    recipe: Recipe,
-    learner: Learner,
-    batch: Batch,
-    old: Sequence[Tensor],
-    advantages: Sequence[Tensor],
-) -> list[UpdateMetrics]:
+    recipe: Recipe, agent: str, judged: Sequence[_Judged]
+) -> tuple[list[Tensor], Metrics]:
+    """Return the advantages of one agent's actions, and what its rewards were."""
     table = recipe.algorithm
-    loss = partial(losses.find(table.loss), clip_low=table.clip_low, clip_high=table.clip_high)
-    samples = iter(
-        [
-            Sample(t.generation.prompt_ids, t.generation.token_ids, o, a)
-            for t, o, a in zip(batch.transitions, old, advantages, strict=True)
-        ]
-    )
-    return [
-        learner.update([next(samples) for _ in mini], loss) for mini in batch.mini_batches if mini
+    estimate = divergence.ESTIMATORS[table.kl_estimator]
+    kl_coef = table.kl_coef if table.kl_in == "reward" else 0.0
+    actions = [
+        Action(
+            float(one.transition.reward),
+            estimate(one.old, one.ref),
+            one.selected.group,
+            one.selected.joint_return,
+        )
+        for one in judged
+        if one.transition.reward is not None
     ]
+    own = advantage_of(recipe, agent)(actions, kl_coef=kl_coef, gamma=table.gamma)
+    return own, _reward_metrics(judged) | _return_metrics(actions, kl_coef, table.gamma)
 
 
-def _batch_metrics(transitions: Sequence[Transition], kls: Sequence[Tensor]) -> Metrics:
-    rewards = torch.tensor([t.reward for t in transitions])
-    cut = sum(t.generation.finish_reason == "length" for t in transitions)
+def _reward_metrics(judged: Sequence[_Judged]) -> Metrics:
+    rewards = torch.tensor([one.transition.reward for one in judged])
+    cut = sum(one.transition.generation.finish_reason == "length" for one in judged)
     return {
         "reward": float(rewards.mean()),
         "reward_std": float(rewards.std(correction=0)),
-        "kl": float(torch.cat(list(kls)).mean()),
-        "cut_share": cut / len(transitions),
+        "kl": float(torch.cat([divergence.k1(one.old, one.ref) for one in judged]).mean()),
+        "cut_share": cut / len(judged),
     }
+
+
+def _return_metrics(actions: Sequence[Action], kl_coef: float, gamma: float) -> Metrics:
+    """Tell how returns spread over tokens, and which share of their size the KL has."""
+    scores, kls = [action.score for action in actions], [action.kl for action in actions]
+    nothing = [0.0] * len(actions)
+    of_score, of_kl = (
+        torch.cat(returns_to_go(s, kls, kl_coef=c, gamma=gamma))
+        for s, c in ((scores, 0.0), (nothing, kl_coef))
+    )
+    sizes = [float(part.abs().mean()) for part in (of_kl, of_score)]
+    return {
+        "return_std": float((of_score + of_kl).std(correction=0)),
+        "kl_share": sizes[0] / sum(sizes) if sum(sizes) else 0.0,
+    }
+
+
+def _sample(judged: _Judged, advantages: Tensor) -> Sample:
+    generation = judged.transition.generation
+    return Sample(
+        generation.prompt_ids,
+        generation.token_ids,
+        judged.old,
+        advantages,
+        ref_logprobs=judged.ref,
+        sampler_logprobs=torch.tensor(generation.sampler_logprobs),
+    )
+
+
+def _optimise(
+    recipe: Recipe, learner: Learner, batch: Batch, samples: Sequence[Sample]
+) -> list[UpdateMetrics]:
+    objective, rest = objective_of(recipe), iter(samples)
+    return [learner.update([next(rest) for _ in mini], objective) for mini in batch.mini_batches]
 
 
 def _update_metrics(updates: Sequence[UpdateMetrics]) -> Metrics:
     """Average over tokens, so that a small mini-batch does not weigh like a large one."""
-    tokens = sum(update.tokens for update in updates)
+    taken = [update for update in updates if update.tokens]
+    tokens = sum(update.tokens for update in taken)
 
     def mean(name: str) -> float:
-        return sum(float(getattr(u, name)) * u.tokens for u in updates) / tokens
+        return sum(float(getattr(u, name)) * u.tokens for u in taken) / tokens
 
     return {
         "loss": mean("loss"),
         "ratio": mean("ratio_mean"),
         "clip_fraction": mean("clip_fraction"),
-        "first_ratio_deviation": updates[0].ratio_max_deviation,
+        "first_ratio_deviation": taken[0].ratio_max_deviation,
+        "entropy": mean("entropy"),
         "grad_norm": mean("grad_norm"),
-        "updates": len(updates),
+        "updates": len(taken),
+        "skipped_updates": len(updates) - len(taken),
+        "trained_tokens": tokens,
     }
+
+
+def _named(metrics: dict[str, Metrics]) -> Metrics:
+    return {f"{agent}/{name}": v for agent, own in metrics.items() for name, v in own.items()}
