@@ -144,7 +144,7 @@ def _check_prompts(episodes: Sequence[Episode], agent: str) -> None:
         _, _, turn = differing[0]
         count = len(prompts[differing[0]])
         raise TrainingError(
-            f"{agent}: at its turn {turn + 1} the samples of a task have {count} different prompts, "
+            f"{agent}: at turn {turn + 1} the samples of a task have {count} different prompts, "
             "because it saw what was written before, so its scores cannot be "
             f"compared; set another estimator for it: [agents.{agent}] advantage = 'reinforce++' "
             "(or 'magrpo', which compares by task)"

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from mappa_trainer import train
 from mappa_trainer.checkpoint import latest_checkpoint, load_state, save_checkpoint
 from mappa_trainer.console import Console
 from mappa_trainer.errors import CheckpointError
-from mappa_trainer.learner import Learner
+from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.losses import ppo_clip
 from mappa_trainer.models import load_model, load_tokenizer
+from mappa_trainer.objective import Objective
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.types import Sample
@@ -29,6 +31,8 @@ from mappa_trainer.types import Sample
 AGENTS = ["solver_0", "coder_0", "verifier_0"]
 MAPPA = [sys.executable, "-c", "from mappa_envs.cli import main; main()"]
 MakeRecipe = Callable[..., Recipe]
+
+CLIP = Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.2))
 
 
 def assert_same_run(one: Path, other: Path) -> None:
@@ -210,7 +214,7 @@ def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) 
     first = save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1)
     (first / "stray").write_text("x")
     sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
-    learners["ann"].update([sample], ppo_clip)
+    learners["ann"].update([sample], CLIP)
     assert save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1) == first
     assert not (first / "stray").exists()
     assert json.loads((first / "complete.json").read_text()) == {"iteration": 1, "agents": ["ann"]}
@@ -219,18 +223,20 @@ def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) 
 
 
 def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
-    learner = Learner(load_model(tiny_model), peak_learning_rate=1e-3, precision="float32")
+    learner = Learner(load_model(tiny_model), learning_rate=LearningRate(1e-3), precision="float32")
     sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
     for _ in range(3):
-        learner.update([sample], ppo_clip)
+        learner.update([sample], CLIP)
     checkpoint = save_checkpoint(tmp_path, 3, {"ann": learner}, load_tokenizer(tiny_model), 1)
-    again = Learner(load_model(checkpoint / "ann"), peak_learning_rate=1e-3, precision="float32")
+    again = Learner(
+        load_model(checkpoint / "ann"), learning_rate=LearningRate(1e-3), precision="float32"
+    )
     load_state(checkpoint, "ann", again)
     assert again.step == 3
     assert_same_state(again.state_dict(), learner.state_dict())
     moments = again.state_dict()["optimizer"]["state"][0]
     assert float(moments["exp_avg"].abs().max()) > 0
-    assert learner.update([sample], ppo_clip) == again.update([sample], ppo_clip)
+    assert learner.update([sample], CLIP) == again.update([sample], CLIP)
     assert_same_state(again.model.state_dict(), learner.model.state_dict())
 
 

@@ -17,16 +17,19 @@ from mappa_trainer import likelihood as likelihood_module
 from mappa_trainer.batching import Pair
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import ModelError, TrainingError
-from mappa_trainer.learner import Learner, learning_rate
+from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.likelihood import Likelihood, autocast_dtype
-from mappa_trainer.losses import TokenLoss, ppo_clip
+from mappa_trainer.losses import TokenBatch, TokenLoss, ppo_clip
 from mappa_trainer.models import load_model, load_tokenizer
+from mappa_trainer.objective import Objective
 from mappa_trainer.testing import byte_tokenizer
 from mappa_trainer.types import Sample, Sampling
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 EOS = 2
+RISING = LearningRate(1e-3, warmup_steps=5)
+CLIP = Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.2))
 SHAPES = [(5, 7), (30, 1), (12, 12), (3, 20), (8, 2), (40, 9)]
 
 
@@ -41,7 +44,9 @@ def pairs() -> list[Pair]:
 
 
 def make_learner(model: PreTrainedModel, **changes: object) -> Learner:
-    settings: dict[str, object] = {"peak_learning_rate": 1e-3, "precision": "float32"}
+    """A learner in float32 whose rate is 1e-3, or `rate`."""
+    rate = LearningRate(peak=float(changes.pop("rate", 1e-3)))  # type: ignore[arg-type]
+    settings: dict[str, object] = {"learning_rate": rate, "precision": "float32"}
     return Learner(model, **(settings | changes))  # type: ignore[arg-type]
 
 
@@ -116,7 +121,7 @@ def test_the_ratio_is_exactly_one_before_the_first_step_and_not_after(
     learner = make_learner(model, precision=precision, token_budget=64)
     halves = [pairs[:3], pairs[3:]]
     batches = [make_samples(half, learner.logprobs(half)) for half in halves]
-    first, second = (learner.update(batch, ppo_clip) for batch in batches)
+    first, second = (learner.update(batch, CLIP) for batch in batches)
     assert first.ratio_max_deviation == 0.0
     assert first.ratio_mean == 1.0
     assert first.clip_fraction == 0.0
@@ -129,7 +134,7 @@ def test_other_packing_moves_the_ratio_by_rounding_alone(
 ) -> None:
     learner = make_learner(model, token_budget=64)
     old = Likelihood(model, precision="float32", token_budget=1).logprobs(pairs)
-    assert learner.update(make_samples(pairs, old), ppo_clip).ratio_max_deviation < 5e-6
+    assert learner.update(make_samples(pairs, old), CLIP).ratio_max_deviation < 5e-6
 
 
 @pytest.mark.parametrize("token_budget", [1, 60, 4096])
@@ -148,7 +153,7 @@ def test_one_step_is_the_token_mean_whatever_the_micro_batches(
     loss = torch.cat(losses).mean()
     loss.backward()
     expected = gradients(model)
-    metrics = learner.update(samples, ppo_clip)
+    metrics = learner.update(samples, CLIP)
     for found, wanted in zip(gradients(model), expected, strict=True):
         assert torch.allclose(found, wanted, atol=1e-6, rtol=1e-4)
     norm = math.sqrt(sum(float((g**2).sum()) for g in expected))
@@ -161,7 +166,7 @@ def test_bfloat16_takes_nearly_the_same_step(model: PreTrainedModel, pairs: list
     samples = make_samples(pairs, make_learner(model).logprobs(pairs))
     flat = {}
     for precision in ("float32", "bfloat16"):
-        make_learner(model, precision=precision, peak_learning_rate=0.0).update(samples, ppo_clip)
+        make_learner(model, precision=precision, rate=0.0).update(samples, CLIP)
         flat[precision] = torch.cat([g.flatten() for g in gradients(model)])
     cosine = torch.cosine_similarity(flat["float32"], flat["bfloat16"], dim=0)
     assert cosine > 0.99
@@ -189,7 +194,7 @@ def test_a_step_casts_each_weight_once_whatever_the_micro_batches(
     learner = make_learner(model, precision="bfloat16", token_budget=60)
     samples = make_samples(pairs, learner.logprobs(pairs))
     with CastCount(model) as count:
-        learner.update(samples, ppo_clip)
+        learner.update(samples, CLIP)
     assert "model.embed_tokens.weight" in count.casts  # tied: it is the head
     assert len(count.casts) == 15  # 7 projections in each of 2 layers, and the head
     assert set(count.casts.values()) == {1}
@@ -198,14 +203,14 @@ def test_a_step_casts_each_weight_once_whatever_the_micro_batches(
 def test_the_loss_and_its_settings_are_the_callers(
     model: PreTrainedModel, pairs: list[Pair]
 ) -> None:
-    learner = make_learner(model, peak_learning_rate=0.0)
+    learner = make_learner(model, rate=0.0)
     old = [values - math.log(1.5) for values in learner.logprobs(pairs)]  # every ratio is 1.5
     samples = [
         Sample(s.prompt_ids, s.token_ids, s.old_logprobs, torch.ones(len(s.token_ids)))
         for s in make_samples(pairs, old)
     ]
-    tight = learner.update(samples, partial(ppo_clip, clip_high=0.3))
-    wide = learner.update(samples, partial(ppo_clip, clip_high=0.6))
+    tight = learner.update(samples, Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.3)))
+    wide = learner.update(samples, Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.6)))
     assert (tight.clip_fraction, wide.clip_fraction) == (1.0, 0.0)
     assert tight.loss == pytest.approx(-1.3, abs=1e-5)
     assert wide.loss == pytest.approx(-1.5, abs=1e-5)
@@ -213,27 +218,28 @@ def test_the_loss_and_its_settings_are_the_callers(
     assert tight.grad_norm == 0.0
     assert wide.grad_norm > 0.0
 
-    def mine(new: Tensor, old: Tensor, advantages: Tensor) -> TokenLoss:
-        return TokenLoss(-new * advantages, torch.zeros_like(new, dtype=torch.bool))
+    def mine(tokens: TokenBatch) -> TokenLoss:
+        loss = -tokens.logprobs * tokens.advantages
+        return TokenLoss(loss, torch.zeros_like(loss, dtype=torch.bool))
 
     expected = -torch.cat(learner.logprobs(pairs)).mean().item()
-    assert learner.update(samples, mine).loss == pytest.approx(expected, abs=1e-5)
+    assert learner.update(samples, Objective(mine)).loss == pytest.approx(expected, abs=1e-5)
 
 
 def test_the_end_of_turn_is_trained(model: PreTrainedModel) -> None:
     learner = make_learner(model)
     pair = ((10, 11, 12), (EOS,))
     (old,) = learner.logprobs([pair])
-    learner.update([Sample(*pair, old, torch.ones(1))], ppo_clip)
+    learner.update([Sample(*pair, old, torch.ones(1))], CLIP)
     (new,) = learner.logprobs([pair])
     assert new.item() > old.item() + 1e-3
 
 
 def test_every_token_moves_by_its_own_advantage(model: PreTrainedModel) -> None:
-    learner = make_learner(model, peak_learning_rate=1e-4)
+    learner = make_learner(model, rate=1e-4)
     pair = ((10, 11, 12), (50, 60, 70, EOS))
     (old,) = learner.logprobs([pair])
-    learner.update([Sample(*pair, old, torch.tensor([1.0, -1.0, 1.0, -1.0]))], ppo_clip)
+    learner.update([Sample(*pair, old, torch.tensor([1.0, -1.0, 1.0, -1.0]))], CLIP)
     (new,) = learner.logprobs([pair])
     assert (new - old).sign().tolist() == [1, -1, 1, -1]
 
@@ -241,9 +247,9 @@ def test_every_token_moves_by_its_own_advantage(model: PreTrainedModel) -> None:
 def test_a_step_without_tokens_changes_nothing(model: PreTrainedModel) -> None:
     learner, before = make_learner(model), weights(model)
     for samples in ([], [Sample((4,), (), torch.zeros(0), torch.zeros(0))]):
-        metrics = learner.update(samples, ppo_clip)
+        metrics = learner.update(samples, CLIP)
         assert (metrics.tokens, metrics.loss, metrics.ratio_mean) == (0, 0.0, 1.0)
-    assert learner.step == 0
+    assert learner.step == 2  # the schedule goes on
     assert all_equal(weights(model), before)
 
 
@@ -254,21 +260,21 @@ def test_a_non_finite_gradient_is_refused_and_does_no_harm(
     good = make_samples(pairs, learner.logprobs(pairs))
     bad = [Sample(s.prompt_ids, s.token_ids, s.old_logprobs, s.advantages * math.nan) for s in good]
     with pytest.raises(TrainingError, match="step 0: the gradient norm is nan on 6 samples"):
-        learner.update(bad, ppo_clip)
+        learner.update(bad, CLIP)
     assert learner.step == 0
     assert all_equal(weights(model), before)
-    assert math.isfinite(learner.update(good, ppo_clip).grad_norm)
+    assert math.isfinite(learner.update(good, CLIP).grad_norm)
 
 
 def test_samples_must_have_one_value_per_token(model: PreTrainedModel) -> None:
     sample = Sample((4, 5), (6, 7), torch.zeros(2), torch.zeros(1))
     with pytest.raises(TrainingError, match=r"sample 0 has 2 tokens .* 1 advantages"):
-        make_learner(model).update([sample], ppo_clip)
+        make_learner(model).update([sample], CLIP)
 
 
 def test_the_gradient_is_clipped_to_its_norm(model: PreTrainedModel, pairs: list[Pair]) -> None:
     learner = make_learner(model, max_grad_norm=1e-3)
-    metrics = learner.update(make_samples(pairs, learner.logprobs(pairs)), ppo_clip)
+    metrics = learner.update(make_samples(pairs, learner.logprobs(pairs)), CLIP)
     norm = math.sqrt(sum(float((g**2).sum()) for g in gradients(model)))
     assert metrics.grad_norm > 0.1
     assert norm == pytest.approx(1e-3, rel=1e-3)
@@ -278,22 +284,34 @@ def test_parameters_without_gradient_stay(model: PreTrainedModel, pairs: list[Pa
     frozen = model.get_input_embeddings().weight.requires_grad_(False)
     before = weights(model)
     learner = make_learner(model)
-    learner.update(make_samples(pairs, learner.logprobs(pairs)), ppo_clip)
+    learner.update(make_samples(pairs, learner.logprobs(pairs)), CLIP)
     moved = [not torch.equal(a, b) for a, b in zip(weights(model), before, strict=True)]
     assert moved == [p is not frozen for p in model.parameters()]
 
 
-def test_learning_rate_rises_linearly_and_stays() -> None:
-    assert [learning_rate(step, 0.4, 4) for step in range(6)] == pytest.approx(
-        [0.1, 0.2, 0.3, 0.4, 0.4, 0.4]
-    )
-    assert learning_rate(0, 0.4, 0) == 0.4
+def test_the_learning_rate_rises_linearly_and_stays() -> None:
+    rate = LearningRate(0.4, warmup_steps=4)
+    assert [rate.at(step) for step in range(6)] == pytest.approx([0.1, 0.2, 0.3, 0.4, 0.4, 0.4])
+    assert LearningRate(0.4).at(0) == 0.4
+
+
+def test_a_cosine_falls_to_a_tenth_at_the_last_step() -> None:
+    rate = LearningRate(1.0, warmup_steps=2, schedule="cosine", total_steps=7)
+    found = [rate.at(step) for step in range(8)]
+    halves = [(1 + math.cos(math.pi * share)) / 2 for share in (0, 0.25, 0.5, 0.75, 1, 1)]
+    assert found == pytest.approx([0.5, 1.0, *(0.1 + 0.9 * half for half in halves)])
+    assert found[4] == pytest.approx(0.55)
+    assert found[6] == found[7] == pytest.approx(0.1)
+
+
+def test_a_cosine_of_one_step_is_finite() -> None:
+    assert LearningRate(1.0, schedule="cosine", total_steps=1).at(0) == pytest.approx(0.1)
 
 
 def test_the_optimiser_follows_the_learning_rate(model: PreTrainedModel, pairs: list[Pair]) -> None:
-    learner = make_learner(model, peak_learning_rate=1e-2, warmup_steps=10)
+    learner = make_learner(model, learning_rate=LearningRate(1e-2, warmup_steps=10))
     before = weights(model)
-    learner.update(make_samples(pairs, learner.logprobs(pairs)), ppo_clip)
+    learner.update(make_samples(pairs, learner.logprobs(pairs)), CLIP)
     step = max(float((a - b).abs().max()) for a, b in zip(weights(model), before, strict=True))
     assert step == pytest.approx(1e-3, rel=0.01)  # Adam's first step is the learning rate
 
@@ -302,9 +320,9 @@ def test_a_restored_learner_takes_the_same_step_bit_for_bit(
     tiny_model: Path, model: PreTrainedModel, pairs: list[Pair], tmp_path: Path
 ) -> None:
     def one_update(learner: Learner, seed: int) -> None:
-        learner.update(make_samples(pairs, learner.logprobs(pairs), seed), ppo_clip)
+        learner.update(make_samples(pairs, learner.logprobs(pairs), seed), CLIP)
 
-    learner = make_learner(model, warmup_steps=5)
+    learner = make_learner(model, learning_rate=RISING)
     for seed in range(2):
         one_update(learner, seed)
     buffer = io.BytesIO()
@@ -313,12 +331,15 @@ def test_a_restored_learner_takes_the_same_step_bit_for_bit(
     one_update(learner, 2)
 
     buffer.seek(0)
-    restored = make_learner(load_model(tmp_path), warmup_steps=5)
+    restored = make_learner(load_model(tmp_path), learning_rate=RISING)
     restored.load_state_dict(torch.load(buffer, weights_only=True))
     assert restored.step == 2
     one_update(restored, 2)
     assert all_equal(weights(restored.model), weights(learner.model))
-    one_update(make_learner(fresh := load_model(tmp_path), warmup_steps=5), 2)
+    one_update(
+        make_learner(fresh := load_model(tmp_path), learning_rate=RISING),
+        2,
+    )
     assert not all_equal(weights(fresh), weights(learner.model))
 
 
@@ -369,7 +390,7 @@ def test_automatic_precision_follows_the_processor(
 
 def test_a_tiny_model_learns_what_is_rewarded(model: PreTrainedModel) -> None:
     """Digits are rewarded; a random model writes one in 26 tokens, a trained one most of them."""
-    learner = make_learner(model, peak_learning_rate=1e-3, token_budget=2048)
+    learner = make_learner(model, rate=1e-3, token_budget=2048)
     engine = HFEngine(model, eos_ids=[EOS], pad_id=0, share=True)
     digits = set(byte_tokenizer().encode("0123456789", add_special_tokens=False))
     sampling = Sampling(temperature=1.0, max_new_tokens=8)
@@ -386,6 +407,6 @@ def test_a_tiny_model_learns_what_is_rewarded(model: PreTrainedModel) -> None:
             Sample(tuple(p), a.token_ids, o, torch.tensor(r) - flat.mean())
             for p, a, o, r in zip(prompts, actions, old, rewards, strict=True)
         ]
-        learner.update(samples, ppo_clip)
+        learner.update(samples, CLIP)
     assert shares[0] < 0.1
     assert shares[-1] > 0.8

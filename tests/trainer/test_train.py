@@ -17,7 +17,7 @@ from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.stop import Stopped, StopSignal
 from mappa_trainer.team import build_team, make_env, sampling_of
-from mappa_trainer.update import update_agent
+from mappa_trainer.update import update_learner
 
 AGENTS = ["solver_0", "coder_0", "verifier_0"]
 MakeRecipe = Callable[..., Recipe]
@@ -42,8 +42,10 @@ def test_training_one_agent_leaves_the_others_and_the_reference_alone(
     sampling = sampling_of(recipe, AGENTS, 1.0)
     episodes = collect([env], plays(0, "train", 0, 3, "train"), team.policies, sampling)
     env.close()
-    metrics = update_agent(recipe, team.learners["coder_0"], team.reference, episodes, "coder_0", 0)
-    assert metrics["grad_norm"] > 0
+    metrics = update_learner(
+        recipe, team.learners["coder_0"], team.reference, episodes, ["coder_0"], 0
+    )
+    assert metrics["coder_0/grad_norm"] > 0
     coder = weights(team.learners["coder_0"].model)
     for agent in ("solver_0", "verifier_0"):
         assert same(weights(team.learners[agent].model), base)
@@ -203,11 +205,11 @@ def test_an_iteration_whose_updates_have_begun_is_finished(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def interrupted(*arguments: Any) -> Any:
-        if arguments[-2:] == ("solver_0", 0):
+        if arguments[-2:] == (["solver_0"], 0):
             signal.raise_signal(signal.SIGINT)
-        return update_agent(*arguments)
+        return update_learner(*arguments)
 
-    monkeypatch.setattr(train, "update_agent", interrupted)
+    monkeypatch.setattr(train, "update_learner", interrupted)
     path = tmp_path / "run[/x]"
     assert not train.start(make_recipe(), path, Console())
     assert latest_checkpoint(path)[1] == 1
@@ -223,7 +225,7 @@ def test_a_second_interrupt_ends_training_at_once(
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(train, "update_agent", interrupted)
+    monkeypatch.setattr(train, "update_learner", interrupted)
     with pytest.raises(KeyboardInterrupt):
         train.start(make_recipe(), tmp_path / "run", Console())
     assert not (tmp_path / "run" / "checkpoints").exists()

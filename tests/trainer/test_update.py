@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,12 +14,14 @@ from torch import Tensor
 from mappa_trainer.batching import Pair
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.learner import Learner, StepLoss
+from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model
+from mappa_trainer.objective import Objective
 from mappa_trainer.recipe import Recipe
+from mappa_trainer.selection import Batch, make_batch, shuffle_rewards
 from mappa_trainer.types import Episode, Generation, Sample, Sampling, Transition, UpdateMetrics
-from mappa_trainer.update import Metrics, make_batch, shuffle_rewards, update_agent
+from mappa_trainer.update import Metrics, update_learner
 
 MakeRecipe = Callable[..., Recipe]
 
@@ -29,7 +32,7 @@ class Table:
     def __init__(self, values: dict[tuple[int, ...], list[float]]) -> None:
         self.values = values
         self.updates: list[list[Sample]] = []
-        self.results = iter([UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 1)] * 9)
+        self.results = iter([UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 1)] * 9)
 
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
         return [torch.tensor(self.values[tuple(ids)]) for _, ids in pairs]
@@ -37,7 +40,7 @@ class Table:
     def free_gradients(self) -> None:
         pass
 
-    def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
+    def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateMetrics:
         self.updates.append(list(samples))
         return next(self.results)
 
@@ -66,8 +69,17 @@ def run(
 ) -> tuple[Metrics, Table]:
     learner = Table(old)
     reference = Table(ref or old)
-    metrics = update_agent(recipe, learner, reference, episodes, "ann", 0)  # type: ignore[arg-type]
-    return metrics, learner
+    return update(recipe, learner, reference, episodes), learner
+
+
+def update(recipe: Recipe, learner: Any, reference: Any, episodes: Sequence[Episode]) -> Metrics:
+    """The metrics of one agent, by their names alone."""
+    metrics = update_learner(recipe, learner, reference, episodes, ["ann"], 0)
+    return {name.removeprefix("ann/"): value for name, value in metrics.items()}
+
+
+def batch_of(episodes: Sequence[Episode], count: int, seed: int) -> Batch:
+    return make_batch(episodes, {"ann": None}, mask_truncated=False, count=count, seed=seed)
 
 
 def flat(values: dict[tuple[int, ...], int]) -> dict[tuple[int, ...], list[float]]:
@@ -113,9 +125,9 @@ def test_what_cannot_be_trained_on_is_counted_by_reason(make_recipe: MakeRecipe)
         episode(1, transition([], 0.5, reason="prompt_too_long"), transition([3], 0.0)),
         episode(2, transition([4], None), transition([5], 1.0, reason="length")),
     ]
-    batch = make_batch(episodes, "ann", 2, seed=0)
-    assert batch.dropped == Counter(unscored=2, prompt_too_long=1)
-    assert sorted(t.generation.token_ids for t in batch.transitions) == [(1,), (3,), (5,)]
+    batch = batch_of(episodes, 2, seed=0)
+    assert batch.dropped["ann"] == Counter(unscored=2, prompt_too_long=1)
+    assert sorted(s.transition.generation.token_ids for s in batch.selected) == [(1,), (3,), (5,)]
 
     metrics, learner = run(make_recipe(), episodes, {(1,): [-1.0], (3,): [-1.0], (5,): [-1.0]})
     assert metrics["actions"] == 3
@@ -148,7 +160,7 @@ def test_a_reward_of_zero_is_a_reward(make_recipe: MakeRecipe) -> None:
 def test_without_anything_to_train_on_no_step_is_taken(make_recipe: MakeRecipe) -> None:
     metrics, learner = run(make_recipe(), [episode(0, transition([1], None))], {})
     assert metrics == {"actions": 0, "dropped": 1, "dropped_unscored": 1}
-    assert learner.updates == []
+    assert learner.updates == [[], []]  # no tokens, and the schedule goes on
 
 
 def test_whole_episodes_are_dealt_out_and_every_agent_takes_the_same_steps(
@@ -171,16 +183,17 @@ def test_metrics_of_updates_are_means_over_tokens(make_recipe: MakeRecipe) -> No
     learner = Table({(1,): [-1.0], (2, 3, 4): [-1.0] * 3})
     learner.results = iter(
         [
-            UpdateMetrics(1.0, 0.0, 1.0, 0.25, 2.0, 1),
-            UpdateMetrics(5.0, 0.4, 1.0, 0.75, 6.0, 3),
+            UpdateMetrics(1.0, 0.0, 1.0, 0.25, 0.5, 2.0, 1),
+            UpdateMetrics(5.0, 0.4, 1.0, 0.75, 1.5, 6.0, 3),
         ]
     )
     episodes = [episode(0, transition([1], 0.0)), episode(1, transition([2, 3, 4], 1.0))]
     recipe = make_recipe(train={"updates": 2})
-    metrics = update_agent(recipe, learner, learner, episodes, "ann", 0)  # type: ignore[arg-type]
+    metrics = update(recipe, learner, learner, episodes)
     assert metrics["loss"] == 4.0
     assert metrics["clip_fraction"] == pytest.approx(0.3)
     assert metrics["grad_norm"] == 5.0
+    assert metrics["entropy"] == 1.25
     assert metrics["first_ratio_deviation"] == 0.25
 
 
@@ -191,7 +204,7 @@ def test_an_engine_that_does_not_have_the_learners_weights_is_an_error(
     episodes = [episode(0, transition([1, 2], 1.0, sampler=sampler))]
     learner = Table({(1, 2): [-1.0, -1.0]})
     with pytest.raises(TrainingError, match=r"ann: .* train.max_logprob_gap = 0.5"):
-        update_agent(make_recipe(), learner, learner, episodes, "ann", 0)  # type: ignore[arg-type]
+        update(make_recipe(), learner, learner, episodes)
     assert learner.updates == []
 
 
@@ -206,13 +219,13 @@ def many() -> list[Episode]:
 
 
 def pairing(episodes: Sequence[Episode], seed: int | None) -> dict[tuple[int, ...], float | None]:
-    batch = make_batch(episodes, "ann", 3, seed=1)
+    batch = batch_of(episodes, 3, seed=1)
     shuffled = batch if seed is None else shuffle_rewards(batch, seed)
     assert [len(mini) for mini in shuffled.mini_batches] == [len(m) for m in batch.mini_batches]
     if seed is not None:
-        dealt = [Counter(t.reward for t in mini) for mini in shuffled.mini_batches]
-        assert dealt != [Counter(t.reward for t in mini) for mini in batch.mini_batches]
-    return {t.generation.token_ids: t.reward for t in shuffled.transitions}
+        dealt = [Counter(s.transition.reward for s in mini) for mini in shuffled.mini_batches]
+        assert dealt != [Counter(s.transition.reward for s in mini) for mini in batch.mini_batches]
+    return {s.transition.generation.token_ids: s.transition.reward for s in shuffled.selected}
 
 
 def test_shuffled_rewards_are_the_same_ones_on_other_actions() -> None:
@@ -267,15 +280,15 @@ class Spy(Learner):
 
     updates: list[list[Sample]]
 
-    def update(self, samples: Sequence[Sample], loss: StepLoss) -> UpdateMetrics:
+    def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateMetrics:
         self.updates = [*getattr(self, "updates", []), list(samples)]
-        return super().update(samples, loss)
+        return super().update(samples, objective)
 
 
 def train_once(recipe: Recipe, folder: Path, episodes: Sequence[Episode]) -> tuple[Metrics, Spy]:
-    learner = Spy(load_model(folder), peak_learning_rate=1e-3, precision="float32")
+    learner = Spy(load_model(folder), learning_rate=LearningRate(1e-3), precision="float32")
     reference = Likelihood(load_model(folder), precision="float32")
-    return update_agent(recipe, learner, reference, episodes, "ann", 0), learner
+    return update(recipe, learner, reference, episodes), learner
 
 
 def test_what_is_trained_is_what_the_engine_saw_and_sampled(
