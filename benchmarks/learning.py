@@ -10,19 +10,13 @@ problems are played before and after, sampled and greedy, and compared problem b
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from statistics import fmean
 
-from mappa_trainer.checkpoint import latest_checkpoint
-from mappa_trainer.errors import CheckpointError
+from experiment import AGENTS, MODES, Job, default_jobs, run_all
+
 from mappa_trainer.evaluate import (
     Measure,
     Measurement,
@@ -32,88 +26,16 @@ from mappa_trainer.evaluate import (
     outcome,
     report,
 )
-from mappa_trainer.recipe import Recipe, load_recipe
-from mappa_trainer.runlog import Record, RunDirectory
+from mappa_trainer.runlog import Record
 from mappa_trainer.statistics import Interval
 
-RECIPE = Path(__file__).parent.parent / "scenarios" / "recipes" / "mathchat-cpu.toml"
-AGENTS = ("solver_0", "coder_0", "verifier_0")
-ARMS = ("coach", "shuffled")
-MODES = ("sampled", "greedy")
-MEMORY_PER_RUN_BYTES = 11 << 30
-ONE_THREAD = {"OMP_NUM_THREADS": "1"}
+ARMS = {"coach": (), "shuffled": ("algorithm.shuffle_rewards=true",)}
+BEFORE_AND_AFTER = ("eval.problems=64", "eval.every=1000")
 
 
-@dataclass(frozen=True)
-class Job:
-    """One training run of the experiment."""
-
-    root: Path
-    seed: int
-    arm: str
-    settings: tuple[str, ...]
-
-    @property
-    def path(self) -> Path:
-        """The run directory."""
-        return self.root / f"seed{self.seed}-{self.arm}"
-
-    @cached_property
-    def recipe(self) -> Recipe:
-        """The recipe with the settings of this run."""
-        return load_recipe(RECIPE, self._settings())
-
-    def finished(self) -> bool:
-        """Whether the evaluation after the last iteration is there.
-
-        Raises:
-            SystemExit: the run on disk was made by another recipe.
-        """
-        if not (self.path / "config.json").is_file():
-            return False
-        run = RunDirectory.open(self.path)
-        if run.recipe() != self.recipe:
-            sys.exit(f"{self.path} was made by another recipe; delete it, or name another --out")
-        return f"eval-{self.recipe.train.iterations:04d}-greedy" in run.episode_names()
-
-    def run(self) -> None:
-        """Run, or go on with, this job in a process of its own with one thread."""
-        if not self.finished():
-            log = self.path.with_suffix(".log")
-            environment = os.environ | ONE_THREAD
-            with log.open("a") as file:
-                subprocess.run(
-                    self._command(), check=True, stdout=file, stderr=file, env=environment
-                )
-        shutil.rmtree(self.path / "checkpoints", ignore_errors=True)  # 5 GB that nothing reads
-        print(f"done: {self.path}", flush=True)
-
-    def _command(self) -> list[str]:
-        train = [str(Path(sys.executable).parent / "mappa"), "train"]
-        try:
-            latest_checkpoint(self.path)
-        except CheckpointError:
-            shutil.rmtree(self.path, ignore_errors=True)
-        else:
-            return [*train, "--resume", str(self.path)]
-        flags = [part for setting in self._settings() for part in ("--set", setting)]
-        return [*train, str(RECIPE), "--out", str(self.path), *flags]
-
-    def _settings(self) -> list[str]:
-        return [
-            f"train.seed={self.seed}",
-            "eval.problems=64",
-            "eval.every=1000",  # before and after are enough here
-            *(["algorithm.shuffle_rewards=true"] if self.arm == "shuffled" else []),
-            *self.settings,
-        ]
-
-
-def evaluations(job: Job, mode: str) -> tuple[list[dict[str, object]], list[dict[str, object]]]:
+def evaluations(job: Job, mode: str) -> tuple[list[Record], list[Record]]:
     """Return the held-out episodes before and after training."""
-    run = RunDirectory.open(job.path)
-    last = job.recipe.train.iterations
-    return run.episodes(f"eval-0000-{mode}"), run.episodes(f"eval-{last:04d}-{mode}")
+    return job.evaluation(0, mode), job.evaluation(job.recipe.train.iterations, mode)
 
 
 def changed(job: Job, mode: str, value: Measure) -> Interval:
@@ -211,25 +133,17 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=default_jobs(), help="runs at a time")
     parser.add_argument("--set", action="append", default=[], dest="settings")
     arguments = parser.parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
     jobs = [
-        Job(arguments.out, seed, arm, tuple(arguments.settings))
+        Job(arguments.out, seed, arm, (*BEFORE_AND_AFTER, *changes, *arguments.settings))
         for seed in arguments.seeds
-        for arm in ARMS
+        for arm, changes in ARMS.items()
     ]
-    with ThreadPoolExecutor(arguments.jobs) as pool:
-        list(pool.map(Job.run, jobs))
+    run_all(jobs, arguments.jobs)
     claims = [claim for job in jobs for claim in findings(job)]
     text = [*rows(jobs), "", *(f"- {'yes' if ok else 'NO'}: {claim}" for ok, claim in claims)]
     (arguments.out / "table.md").write_text("\n".join(text) + "\n", encoding="utf-8")
     print("\n".join(text))
     return 0 if all(ok for ok, _ in claims) else 1
-
-
-def default_jobs() -> int:
-    """One run for each core, as far as memory goes."""
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(1, min(os.cpu_count() or 1, memory // MEMORY_PER_RUN_BYTES))
 
 
 if __name__ == "__main__":
