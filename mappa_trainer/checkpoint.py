@@ -1,9 +1,11 @@
 """Checkpoints: everything a run needs to go on exactly as if it had not stopped.
 
     checkpoints/iteration-0004/
-        solver_0/            a Hugging Face folder, loadable by plain transformers
+        solver_0/            a Hugging Face folder, loadable by plain transformers or, of a LoRA
+                             adapter, by peft; one for each set of weights that is trained
         state/solver_0.pt    optimiser state and step count
-        complete.json        written last; a folder without it is no checkpoint
+        complete.json        which agent plays which weights; written last, and a folder without
+                             it is no checkpoint
 
 A checkpoint is written beside its final name and renamed, so a crash leaves the previous one.
 """
@@ -32,17 +34,27 @@ def save_checkpoint(
     learners: Mapping[str, Learner],
     tokenizer: PreTrainedTokenizerBase,
     keep: int,
+    players: Mapping[str, str | None],
 ) -> Path:
-    """Write the checkpoint after `iteration` iterations and drop all but the newest `keep`."""
+    """Write the checkpoint after `iteration` iterations and drop all but the newest `keep`.
+
+    Args:
+        run: The run directory.
+        iteration: How many iterations are done.
+        learners: By the names of their weights.
+        tokenizer: Of all of them.
+        keep: How many checkpoints to keep.
+        players: For each agent the name of its weights; None for the base, which is not saved.
+    """
     root = run / "checkpoints"
     final = root / f"iteration-{iteration:04d}"
     partial = root / f".partial-{iteration:04d}"
     shutil.rmtree(partial, ignore_errors=True)
     (partial / "state").mkdir(parents=True)
-    for agent, learner in learners.items():
-        learner.save_pretrained(partial / agent, tokenizer)
-        torch.save(learner.state_dict(), partial / "state" / f"{agent}.pt")
-    manifest = {"iteration": iteration, "agents": list(learners)}
+    for name, learner in learners.items():
+        learner.save_pretrained(partial / name, tokenizer)
+        torch.save(learner.state_dict(), partial / "state" / f"{name}.pt")
+    manifest = {"iteration": iteration, "agents": dict(players)}
     (partial / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
@@ -69,13 +81,30 @@ def latest_checkpoint(run: Path) -> tuple[Path, int]:
     return complete[-1], _iteration(complete[-1])
 
 
-def load_state(checkpoint: Path, agent: str, learner: Learner) -> None:
-    """Load an agent's optimiser state; its weights are loaded with the model.
+def players_of(checkpoint: Path) -> dict[str, str | None]:
+    """Return for each agent the name of its weights, or None where it plays the base.
+
+    Raises:
+        CheckpointError: the checkpoint does not say.
+    """
+    path = checkpoint / _MANIFEST
+    try:
+        players: dict[str, str | None] = json.loads(path.read_text(encoding="utf-8"))["agents"]
+        return dict(players)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"{path}: does not say which agent plays which weights: {error!r}; delete {checkpoint} "
+            "to use an earlier checkpoint"
+        ) from error
+
+
+def load_state(checkpoint: Path, name: str, learner: Learner) -> None:
+    """Load the optimiser state of a set of weights; the weights are loaded with the model.
 
     Raises:
         CheckpointError: the state file is missing or unreadable.
     """
-    path = checkpoint / "state" / f"{agent}.pt"
+    path = checkpoint / "state" / f"{name}.pt"
     try:
         learner.load_state_dict(torch.load(path, weights_only=True))
     except Exception as error:  # the reader raises whatever a damaged file makes it raise

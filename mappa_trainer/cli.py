@@ -1,4 +1,4 @@
-"""The trainer's commands: `mappa train`, `mappa eval` and `mappa show`.
+"""The trainer's commands: `mappa train`, `mappa eval`, `mappa show` and `mappa export`.
 
 Torch is imported by the command that needs it, when it needs it.
 """
@@ -21,6 +21,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command(name="train")(train)
     app.command(name="eval")(evaluate)
     app.command(name="show")(show)
+    app.command(name="export")(export)
 
 
 def train(
@@ -104,6 +105,26 @@ def show(
     from mappa_trainer.show import show_episode
 
     show_episode(run, episode, source)
+
+
+def export(
+    run: RunArgument,
+    agent: Annotated[str, typer.Option(help="Whose weights, e.g. solver_0.")],
+    out: Annotated[
+        Path | None, typer.Option(help="The folder to make; default exports/ in the run.")
+    ] = None,
+) -> None:
+    """Write an agent's weights as a model that plain transformers loads, with a model card.
+
+    Example: mappa export runs/mathchat-cpu --agent solver_0
+    """
+    _offline()
+    import rich
+
+    from mappa_trainer.export import export as write
+
+    folder = write(run, agent, out)
+    rich.get_console().print(f"exported to {folder}", highlight=False, markup=False)
 
 
 def _offline() -> None:

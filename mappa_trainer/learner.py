@@ -55,6 +55,8 @@ class Learner:
 
     Args:
         model: The weights to train, in float32; parameters that do not require a gradient stay.
+        adapter: The LoRA adapter to train; None trains the model itself.
+        offload: Whether `rest` moves the optimiser's moments to the processor's memory.
         learning_rate: Of every optimiser step.
         max_grad_norm: The gradient is scaled down to this norm when it is longer.
         temperature: See `Likelihood`, as `precision` and `token_budget`.
@@ -69,6 +71,8 @@ class Learner:
         temperature: float = 1.0,
         precision: Precision = "auto",
         token_budget: int = 4096,
+        adapter: str | None = None,
+        offload: bool = False,
     ) -> None:
         if model.dtype != torch.float32:
             raise ModelError(
@@ -81,8 +85,13 @@ class Learner:
         self._learning_rate = learning_rate
         self._max_grad_norm = max_grad_norm
         self._likelihood = Likelihood(
-            model, temperature=temperature, precision=precision, token_budget=token_budget
+            model,
+            temperature=temperature,
+            precision=precision,
+            token_budget=token_budget,
+            adapter=adapter,
         )
+        self._offload = offload
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=True
@@ -115,6 +124,8 @@ class Learner:
         if not size.tokens:
             self.step += 1
             return UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0)
+        self._likelihood.select()
+        self._move_moments(self.model.device)
         self._optimizer.zero_grad()
         pairs = [(sample.prompt_ids, sample.token_ids) for sample in samples]
         with self._likelihood.autocast():
@@ -159,9 +170,17 @@ class Learner:
         ratio = (scores.logprobs.detach() - tokens.old_logprobs).exp()
         return _Part(loss.detach(), losses.clipped, ratio, scores.entropies.detach())
 
-    def free_gradients(self) -> None:
-        """Give back the memory of the last step's gradients, for other agents to learn in."""
+    def rest(self) -> None:
+        """Give back memory for other weights to train in: gradients, and moments if so asked."""
         self._optimizer.zero_grad()
+        if self._offload:
+            self._move_moments(torch.device("cpu"))
+
+    def _move_moments(self, device: torch.device) -> None:
+        for state in self._optimizer.state.values():
+            for name, value in state.items():
+                if isinstance(value, Tensor) and value.ndim:  # step counts stay where they are
+                    state[name] = value.to(device)
 
     def state_dict(self) -> dict[str, Any]:
         """Return optimiser state and step count, of types `torch.load(weights_only=True)` takes."""
@@ -173,7 +192,8 @@ class Learner:
         self.step = int(state["step"])
 
     def save_pretrained(self, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Write weights and tokenizer as a Hugging Face folder."""
+        """Write weights and tokenizer as a Hugging Face folder, or as one of an adapter."""
+        self._likelihood.select()
         self.model.save_pretrained(directory)
         tokenizer.save_pretrained(directory)
 

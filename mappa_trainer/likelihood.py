@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
 
+from mappa_trainer.adapters import select
 from mappa_trainer.batching import MicroBatch, Pair, micro_batches
 from mappa_trainer.errors import ModelError
 
@@ -57,6 +58,7 @@ class Likelihood:
         temperature: Divides the logits, as it did when the tokens were sampled.
         precision: Of the matrix products; sums, logits and the softmax are float32.
         token_budget: The most positions, padding included, in one micro-batch.
+        adapter: The LoRA adapter of the model to compute with; None for the model without any.
 
     Raises:
         ModelError: The architecture does more to its logits than body and head.
@@ -69,6 +71,7 @@ class Likelihood:
         temperature: float = 1.0,
         precision: Precision = "auto",
         token_budget: int = 4096,
+        adapter: str | None = None,
     ) -> None:
         if not temperature > 0:
             raise ValueError(f"temperature must be above 0 to train, got {temperature}")
@@ -76,7 +79,9 @@ class Likelihood:
         self.model.train(False)
         self.temperature = temperature
         self.token_budget = token_budget
+        self.adapter = adapter
         self._dtype = autocast_dtype(precision, model.device)
+        self.select()
         self._body, self._head = _body_and_head(model)
 
     @torch.no_grad()
@@ -85,12 +90,17 @@ class Likelihood:
 
         The same pairs in the same order are packed the same way as in `Learner.update`.
         """
+        self.select()
         results = [torch.empty(0)] * len(pairs)
         with self.autocast():
             for batch in micro_batches(pairs, self.token_budget):
                 for row, values in batch.split(self.of(batch).logprobs.cpu()):
                     results[row] = values.clone()
         return results
+
+    def select(self) -> None:
+        """Make the model compute with the adapter; several likelihoods may share one model."""
+        select(self.model, self.adapter)
 
     def of(self, batch: MicroBatch) -> TokenScores:
         """Return the log-probabilities of a micro-batch's targets and the entropies there."""

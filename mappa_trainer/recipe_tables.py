@@ -29,7 +29,7 @@ class LoraTable(BaseModel):
     model_config = STRICT
 
     rank: int = Field(default=16, ge=1)
-    alpha: float = Field(default=32.0, gt=0)
+    alpha: int = Field(default=32, ge=1)
     """The adapter's output is multiplied by `alpha / rank`."""
 
 
@@ -146,5 +146,5 @@ class AgentTable(BaseModel):
 
     advantage: str | None = None
     tuning: Tuning | None = None
-    weights: str | None = None
+    weights: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     """A name for the agent's weights; agents that give one name share them. Default: its id."""

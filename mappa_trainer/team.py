@@ -1,4 +1,4 @@
-"""The models of a run: for each agent a learner and the policy that plays its weights."""
+"""The models of a run: a learner for each set of weights, and a policy for each agent."""
 
 from __future__ import annotations
 
@@ -14,17 +14,20 @@ from pettingzoo.env_registry.exceptions import PettingZooRegistryError  # type: 
 from pettingzoo.env_registry.registration import aec_registry  # type: ignore[import-untyped]
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from mappa_trainer.adapters import add_adapter, load_adapter
 from mappa_trainer.algorithms import check_algorithms, learning_rate_of
 from mappa_trainer.checkpoint import load_state
 from mappa_trainer.collect import Env
-from mappa_trainer.engines.hf import HFEngine, LMPolicy
+from mappa_trainer.engines.hf import HFEngine, LMPolicy, copy_as
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model, load_tokenizer, resolve_model
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import TaskIds
+from mappa_trainer.seeds import derive_seed
 from mappa_trainer.types import Sampling
+from mappa_trainer.weights import Weights, plan_weights
 
 
 def make_env(recipe: Recipe) -> Env:
@@ -70,6 +73,7 @@ def check_recipe(recipe: Recipe, env: Env) -> None:
             episodes of an iteration are no whole number of batches of tasks.
     """
     check_algorithms(recipe, env.possible_agents)
+    plan_weights(recipe, env.possible_agents)
     if unknown := set(recipe.sampling.max_new_tokens_of) - set(env.possible_agents):
         raise RecipeError(
             f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
@@ -93,59 +97,142 @@ def task_ids(env: Env) -> TaskIds:
 
 @dataclass(frozen=True)
 class Team:
-    """Everything with weights."""
+    """Everything with weights; learners and engines are keyed by the names of the weights."""
 
     tokenizer: PreTrainedTokenizerBase
+    weights: list[Weights]
     learners: dict[str, Learner]
+    """Of the weights that are trained."""
     engines: dict[str, HFEngine]
     policies: dict[str, LMPolicy]
+    """For each agent."""
     reference: Likelihood
-    """The base weights, frozen, shared by all agents: they all start from them."""
+    """The base without any adapter, frozen, shared by all: every set of weights starts from it."""
 
-    def sync(self, agent: str) -> None:
-        """Give the agent's engine its learner's weights."""
-        self.engines[agent].sync(self.learners[agent].model)
+    @property
+    def players(self) -> dict[str, str | None]:
+        """For each agent the name of its weights, or None where it plays the base."""
+        return {
+            agent: None if weights.tuning == "frozen" else weights.name
+            for weights in self.weights
+            for agent in weights.agents
+        }
+
+    def sync(self, name: str) -> None:
+        """Give the engine of a set of weights its learner's weights."""
+        self.engines[name].sync(self.learners[name].model)
 
 
 def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None) -> Team:
-    """Load one set of weights for each agent, from a checkpoint or from the base model.
+    """Load every set of weights of a team, from a checkpoint or from the base model.
 
     Raises:
         ModelError: a model cannot be loaded.
-        CheckpointError: the checkpoint's optimiser state cannot be loaded.
+        CheckpointError: an adapter or the optimiser state of the checkpoint cannot be loaded.
     """
-    base = resolve_model(recipe.model.base)
-    tokenizer = load_tokenizer(base)
-    learners, engines = {}, {}
-    for agent in agents:
-        model = load_model(checkpoint / agent if checkpoint else base)
-        learners[agent] = _learner(recipe, model)
-        if checkpoint:
-            load_state(checkpoint, agent, learners[agent])
-        engines[agent] = build_engine(recipe, model, tokenizer)
+    base_folder = resolve_model(recipe.model.base)
+    tokenizer = load_tokenizer(base_folder)
+    plan = plan_weights(recipe, agents)
+    models = _load_models(recipe, plan, base_folder, checkpoint)
+    learners = {}
+    for weights in plan:
+        if weights.tuning != "frozen":
+            learners[weights.name] = _learner(recipe, weights, models.of(weights))
+            if checkpoint:
+                load_state(checkpoint, weights.name, learners[weights.name])
+    engines = _engines(recipe, plan, models, tokenizer)
     return Team(
         tokenizer=tokenizer,
+        weights=plan,
         learners=learners,
         engines=engines,
-        policies={agent: LMPolicy(engine, tokenizer) for agent, engine in engines.items()},
-        reference=_likelihood(recipe, load_model(base)),
+        policies=_policies(plan, engines, tokenizer),
+        reference=Likelihood(
+            models.base,
+            temperature=recipe.sampling.temperature,
+            precision=recipe.model.precision,
+            token_budget=recipe.model.token_budget,
+        ),
     )
 
 
 def load_policies(recipe: Recipe, agents: list[str], checkpoint: Path) -> dict[str, LMPolicy]:
-    """Load a checkpoint's weights for acting alone."""
-    policies = {}
-    for agent in agents:
-        tokenizer = load_tokenizer(checkpoint / agent)
-        engine = build_engine(recipe, load_model(checkpoint / agent), tokenizer)
-        policies[agent] = LMPolicy(engine, tokenizer)
-    return policies
+    """Load a checkpoint's weights for acting alone; see `build_team` for errors."""
+    base_folder = resolve_model(recipe.model.base)
+    tokenizer = load_tokenizer(base_folder)
+    plan = plan_weights(recipe, agents)
+    models = _load_models(recipe, plan, base_folder, checkpoint)
+    return _policies(plan, _engines(recipe, plan, models, tokenizer), tokenizer)
 
 
-def build_engine(
-    recipe: Recipe, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+@dataclass(frozen=True)
+class _Models:
+    """The models of a team: the frozen base with all adapters, and one for each full set."""
+
+    base: PreTrainedModel
+    full: dict[str, PreTrainedModel]
+
+    def of(self, weights: Weights) -> PreTrainedModel:
+        return self.full.get(weights.name, self.base)
+
+
+def _load_models(
+    recipe: Recipe, plan: list[Weights], base_folder: Path, checkpoint: Path | None
+) -> _Models:
+    base = load_model(base_folder).requires_grad_(False)
+    full = {}
+    for weights in plan:
+        folder = checkpoint / weights.name if checkpoint else None
+        if weights.tuning == "full":
+            full[weights.name] = load_model(folder or base_folder)
+        elif weights.tuning == "lora" and folder:
+            load_adapter(base, weights.name, folder)
+        elif weights.tuning == "lora":
+            seed = derive_seed(recipe.train.seed, "lora", weights.name)
+            add_adapter(base, weights.name, recipe.model.lora, seed)
+    return _Models(base, full)
+
+
+def _engines(
+    recipe: Recipe, plan: list[Weights], models: _Models, tokenizer: PreTrainedTokenizerBase
+) -> dict[str, HFEngine]:
+    """Build an engine for each set of weights; all that are not full share one copy of the base."""
+    dtype = getattr(torch, recipe.model.sampler_precision)
+    shared = models.base
+    if dtype != torch.float32 and any(weights.tuning != "full" for weights in plan):
+        shared = copy_as(models.base, dtype)
+    return {
+        weights.name: _engine(models.of(weights), tokenizer, dtype, share=dtype == torch.float32)
+        if weights.tuning == "full"
+        else _engine(
+            shared,
+            tokenizer,
+            dtype,
+            share=True,
+            adapter=weights.name if weights.tuning == "lora" else None,
+        )
+        for weights in plan
+    }
+
+
+def _policies(
+    plan: list[Weights], engines: dict[str, HFEngine], tokenizer: PreTrainedTokenizerBase
+) -> dict[str, LMPolicy]:
+    return {
+        agent: LMPolicy(engines[weights.name], tokenizer)
+        for weights in plan
+        for agent in weights.agents
+    }
+
+
+def _engine(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dtype: torch.dtype,
+    *,
+    share: bool,
+    adapter: str | None = None,
 ) -> HFEngine:
-    """Return the engine that generates with a model's weights."""
     eos = model.generation_config.eos_token_id if model.generation_config else None
     ids = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
     pad = tokenizer.pad_token_id
@@ -153,8 +240,9 @@ def build_engine(
         model,
         eos_ids=ids,
         pad_id=pad if pad is not None else tokenizer.eos_token_id,
-        dtype=getattr(torch, recipe.model.sampler_precision),
-        share=recipe.model.sampler_precision == "float32",
+        dtype=dtype,
+        share=share,
+        adapter=adapter,
     )
 
 
@@ -163,7 +251,7 @@ def sampling_of(recipe: Recipe, agents: list[str], temperature: float) -> dict[s
     return {agent: Sampling(temperature, recipe.sampling.limit(agent)) for agent in agents}
 
 
-def _learner(recipe: Recipe, model: PreTrainedModel) -> Learner:
+def _learner(recipe: Recipe, weights: Weights, model: PreTrainedModel) -> Learner:
     return Learner(
         model,
         learning_rate=learning_rate_of(recipe),
@@ -171,13 +259,6 @@ def _learner(recipe: Recipe, model: PreTrainedModel) -> Learner:
         temperature=recipe.sampling.temperature,
         precision=recipe.model.precision,
         token_budget=recipe.model.token_budget,
-    )
-
-
-def _likelihood(recipe: Recipe, model: PreTrainedModel) -> Likelihood:
-    return Likelihood(
-        model.requires_grad_(False),
-        temperature=recipe.sampling.temperature,
-        precision=recipe.model.precision,
-        token_budget=recipe.model.token_budget,
+        adapter=weights.name if weights.tuning == "lora" else None,
+        offload=recipe.model.offload_optimizer,
     )

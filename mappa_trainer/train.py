@@ -33,7 +33,7 @@ from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
 from mappa_trainer.team import Team, build_team, check_recipe, make_env, sampling_of, task_ids
 from mappa_trainer.types import Episode
-from mappa_trainer.update import Metrics, update_learner
+from mappa_trainer.update import Metrics, frozen_metrics, update_learner
 
 
 @dataclass(frozen=True)
@@ -132,10 +132,15 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     collected = time.monotonic()
     metrics = _team_metrics(records, session.agents)
     check()
-    for agent, learner in team.learners.items():
-        console.show(f"iteration {iteration + 1}: {agent} learns")
-        metrics |= update_learner(recipe, learner, team.reference, episodes, [agent], iteration)
-        team.sync(agent)
+    for weights in team.weights:
+        if (learner := team.learners.get(weights.name)) is None:
+            metrics |= frozen_metrics(episodes, weights.agents)
+            continue
+        console.show(f"iteration {iteration + 1}: {', '.join(weights.agents)} learns")
+        metrics |= update_learner(
+            recipe, learner, team.reference, episodes, weights.agents, iteration
+        )
+        team.sync(weights.name)
     _check_trained(metrics, session.agents, iteration)
     metrics["seconds/collect"] = collected - began
     metrics["seconds/update"] = time.monotonic() - collected
@@ -232,7 +237,10 @@ def _log(run: RunDirectory, events: SummaryWriter, iteration: int, metrics: Metr
 def _save(session: Session, done: int) -> int:
     session.console.show(f"saving the checkpoint after {done} iterations")
     keep = session.recipe.train.keep_checkpoints
-    save_checkpoint(session.run.path, done, session.team.learners, session.team.tokenizer, keep)
+    team = session.team
+    save_checkpoint(
+        session.run.path, done, team.learners, team.tokenizer, keep, players=team.players
+    )
     return done
 
 

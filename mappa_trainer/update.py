@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -69,8 +70,19 @@ def update_learner(
             metrics[agent] |= found
     samples = [_sample(one, advantages[i]) for i, one in enumerate(judged)]
     taken = _update_metrics(_optimise(recipe, learner, batch, samples))
-    learner.free_gradients()
+    learner.rest()
     return _named({agent: own | taken for agent, own in metrics.items()})
+
+
+def frozen_metrics(episodes: Sequence[Episode], agents: Sequence[str]) -> Metrics:
+    """Count the actions of agents that are not trained."""
+    counts = Counter(t.agent for episode in episodes for t in episode.transitions)
+    return _named(
+        {
+            agent: {"actions": 0, "dropped": counts[agent], "dropped_frozen": counts[agent]}
+            for agent in agents
+        }
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
+from mappa_trainer.adapters import copy_adapter, select
 from mappa_trainer.engines import Completion, Engine
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Conversation
@@ -70,6 +71,7 @@ class HFEngine:
         dtype: The copy's dtype; bfloat16 halves the memory traffic that decoding is bound by.
         share: Use `model` itself, without a copy; it must have `dtype` already.
         max_batch: The most rows decoded together.
+        adapter: The LoRA adapter of the model to generate with; None for the model without any.
     """
 
     def __init__(
@@ -81,8 +83,10 @@ class HFEngine:
         dtype: torch.dtype = torch.float32,
         share: bool = False,
         max_batch: int = 64,
+        adapter: str | None = None,
     ) -> None:
-        self.model = model if share and model.dtype == dtype else _copy_as(model, dtype)
+        self.model = model if share and model.dtype == dtype else copy_as(model, dtype)
+        self.adapter = adapter
         self.max_batch = max_batch
         self._eos_ids = torch.tensor(sorted(eos_ids), device=model.device)
         self._pad_id = pad_id
@@ -90,8 +94,14 @@ class HFEngine:
 
     @torch.no_grad()
     def sync(self, source: PreTrainedModel) -> None:
-        """Take over the weights of `source`, cast to this engine's dtype."""
+        """Take over the weights of `source`, cast to this engine's dtype.
+
+        With an adapter, only its weights: the base never changes.
+        """
         if source is self.model:
+            return
+        if self.adapter:
+            copy_adapter(source, self.model, self.adapter)
             return
         weights = dict(source.named_parameters())
         for name, parameter in self.model.named_parameters():
@@ -120,6 +130,7 @@ class HFEngine:
     def _decode(
         self, prompts: Sequence[Sequence[int]], seeds: Sequence[int], sampling: Sampling
     ) -> list[Completion]:
+        select(self.model, self.adapter)
         device = self.model.device
         draws = _uniforms(seeds, sampling.max_new_tokens).to(device)
         ids, mask = (tensor.to(device) for tensor in _pad_left(prompts, self._pad_id))
@@ -210,7 +221,7 @@ def _pad_left(prompts: Sequence[Sequence[int]], pad_id: int) -> tuple[Tensor, Te
     return torch.tensor(ids), torch.tensor(mask)
 
 
-def _copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
+def copy_as(model: PreTrainedModel, dtype: torch.dtype) -> PreTrainedModel:
     """Copy a model and cast its parameters; rotary tables and other buffers keep their dtype."""
     clone = copy.deepcopy(model)
     clone.train(False)

@@ -32,6 +32,7 @@ AGENTS = ["solver_0", "coder_0", "verifier_0"]
 MAPPA = [sys.executable, "-c", "from mappa_envs.cli import main; main()"]
 MakeRecipe = Callable[..., Recipe]
 
+ANN = {"ann": "ann"}
 CLIP = Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.2))
 
 
@@ -195,7 +196,9 @@ def test_old_checkpoints_are_dropped_and_new_ones_kept(
     assert found == ["iteration-0002", "iteration-0004"]
     learners = {"ann": Learner(load_model(tiny_model))}
     for iteration in (1, 2, 10):
-        save_checkpoint(tmp_path, iteration, learners, load_tokenizer(tiny_model), keep=2)
+        save_checkpoint(
+            tmp_path, iteration, learners, load_tokenizer(tiny_model), keep=2, players=ANN
+        )
     found = sorted(path.name for path in (tmp_path / "checkpoints").iterdir())
     assert found == ["iteration-0002", "iteration-0010"]
     assert latest_checkpoint(tmp_path) == (tmp_path / "checkpoints" / "iteration-0010", 10)
@@ -211,13 +214,13 @@ def test_ten_thousand_iterations_come_after_nine_thousand(tmp_path: Path) -> Non
 def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) -> None:
     learners = {"ann": Learner(load_model(tiny_model), precision="float32")}
     tokenizer = load_tokenizer(tiny_model)
-    first = save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1)
+    first = save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1, players=ANN)
     (first / "stray").write_text("x")
     sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
     learners["ann"].update([sample], CLIP)
-    assert save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1) == first
+    assert save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1, players=ANN) == first
     assert not (first / "stray").exists()
-    assert json.loads((first / "complete.json").read_text()) == {"iteration": 1, "agents": ["ann"]}
+    assert json.loads((first / "complete.json").read_text()) == {"iteration": 1, "agents": ANN}
     saved = load_file(first / "ann" / "model.safetensors")
     assert torch.equal(saved["model.norm.weight"], learners["ann"].model.model.norm.weight)
 
@@ -227,7 +230,7 @@ def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
     sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
     for _ in range(3):
         learner.update([sample], CLIP)
-    checkpoint = save_checkpoint(tmp_path, 3, {"ann": learner}, load_tokenizer(tiny_model), 1)
+    checkpoint = save_checkpoint(tmp_path, 3, {"ann": learner}, load_tokenizer(tiny_model), 1, ANN)
     again = Learner(
         load_model(checkpoint / "ann"), learning_rate=LearningRate(1e-3), precision="float32"
     )

@@ -37,7 +37,7 @@ class Table:
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
         return [torch.tensor(self.values[tuple(ids)]) for _, ids in pairs]
 
-    def free_gradients(self) -> None:
+    def rest(self) -> None:
         pass
 
     def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateMetrics:
