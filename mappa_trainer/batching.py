@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from mappa_trainer.errors import TrainingError
+from mappa_trainer.packing import PackedRow, common_prefixes, pack, packed_size
 
 T = TypeVar("T")
 
@@ -20,77 +21,77 @@ Pair = tuple[Sequence[int], Sequence[int]]
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Rows that go through the model together; N is the number of their sampled tokens.
+    """Pairs that go through the model together; N is the number of their sampled tokens.
 
-    Rows are padded on the right. Under causal attention no real position sees a pad, so the
-    model needs no attention mask. A row's last sampled token is only ever a target and is not
-    fed: the pairs ([5, 6], [7, 8]) and ([5], [9]) give `input_ids` [[5, 6, 7], [5, 0, 0]],
-    `positions` [1, 2, 3] and `targets` [7, 8, 9].
+    They are one packed row without padding. A pair's last sampled token is only ever a target and
+    is not fed: of the pair ([5, 6], [7, 8]) the row holds 5, 6, 7, of which 6 predicts 7 and 7
+    predicts 8.
     """
 
     rows: tuple[int, ...]
-    """For each row, its index in the sequence that was cut."""
-    input_ids: Tensor
-    """(B, L) int64"""
-    positions: Tensor
-    """(N,) int64: indices into the flat B·L positions, each of which predicts its target."""
+    """For each pair, its index in the sequence that was cut."""
+    packed: PackedRow
+    predictors: Tensor
+    """(N,) int64: indices into the packed row, each of which predicts its target."""
     targets: Tensor
-    """(N,) int64: the sampled ids, row after row."""
+    """(N,) int64: the sampled ids, pair after pair."""
     lengths: tuple[int, ...]
-    """Sampled tokens per row; sums to N."""
+    """Sampled tokens per pair; sums to N."""
 
     def split(self, flat: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """Yield, for each row, its index in the original sequence and its part of (N,)."""
+        """Yield, for each pair, its index in the original sequence and its part of (N,)."""
         return zip(self.rows, torch.split(flat, list(self.lengths)), strict=True)
 
 
-def micro_batches(pairs: Sequence[Pair], token_budget: int, pad_id: int = 0) -> list[MicroBatch]:
-    """Group pairs of similar length so that no group has more than `token_budget` positions.
+def micro_batches(pairs: Sequence[Pair], token_budget: int) -> list[MicroBatch]:
+    """Group pairs so that no group has more than `token_budget` tokens once packed.
 
-    Padding counts. A pair longer than the budget has a micro-batch to itself; a pair with
-    nothing sampled is in none. The result depends on the arguments alone.
+    Pairs that begin alike come together, and what they share counts once. A pair longer than the
+    budget has a micro-batch to itself; a pair with nothing sampled is in none. The result depends
+    on the arguments alone.
 
     Args:
         pairs: Prompt ids and sampled ids; a prompt has at least one id.
-        token_budget: The most positions B·L of a micro-batch.
-        pad_id: Any valid id; it is never attended to.
+        token_budget: The most tokens of a packed row.
+
+    Raises:
+        TrainingError: a prompt is empty.
     """
-    order = [row for row, (_, sampled) in enumerate(pairs) if len(sampled)]
-    order.sort(key=lambda row: -_fed(pairs[row]))
+    fed = {row: _fed(row, pair) for row, pair in enumerate(pairs) if len(pair[1])}
+    order = sorted(fed, key=lambda row: fed[row])
+    lengths = [len(fed[row]) for row in order]
+    common = common_prefixes([fed[row] for row in order])
     groups: list[list[int]] = []
-    for row in order:
-        width = _fed(pairs[groups[-1][0]]) if groups else 0  # the group's first row is its longest
-        if groups and width * (len(groups[-1]) + 1) <= token_budget:
+    first = 0
+    for place, row in enumerate(order):
+        here = [0, *common[first + 1 : place + 1]]
+        if groups and packed_size(lengths[first : place + 1], here) <= token_budget:
             groups[-1].append(row)
         else:
             groups.append([row])
-    return [_collate(pairs, group, pad_id) for group in groups]
+            first = place
+    return [_collate(pairs, fed, group) for group in groups]
 
 
-def _fed(pair: Pair) -> int:
+def _fed(row: int, pair: Pair) -> tuple[int, ...]:
     prompt, sampled = pair
-    return len(prompt) + len(sampled) - 1
+    if not len(prompt):
+        raise TrainingError(f"sample {row} has an empty prompt; nothing predicts its first id")
+    return (*prompt, *sampled[:-1])
 
 
-def _collate(pairs: Sequence[Pair], rows: Sequence[int], pad_id: int) -> MicroBatch:
-    width = _fed(pairs[rows[0]])
-    input_ids = torch.full((len(rows), width), pad_id)
-    positions: list[int] = []
-    targets: list[int] = []
-    for place, row in enumerate(rows):
-        prompt, sampled = pairs[row]
-        if not len(prompt):
-            raise TrainingError(f"sample {row} has an empty prompt; nothing predicts its first id")
-        fed = [*prompt, *sampled[:-1]]
-        input_ids[place, : len(fed)] = torch.tensor(fed)
-        first = place * width + len(prompt) - 1
-        positions.extend(range(first, first + len(sampled)))
-        targets.extend(sampled)
+def _collate(
+    pairs: Sequence[Pair], fed: Mapping[int, tuple[int, ...]], rows: Sequence[int]
+) -> MicroBatch:
+    packed = pack([fed[row] for row in rows])
+    predictors = [
+        places[len(pairs[row][0]) - 1 :] for row, places in zip(rows, packed.places, strict=True)
+    ]
     return MicroBatch(
         rows=tuple(rows),
-        input_ids=input_ids,
-        positions=torch.tensor(positions),
-        targets=torch.tensor(targets),
+        packed=packed,
+        predictors=torch.cat(predictors),
+        targets=torch.tensor([token for row in rows for token in pairs[row][1]]),
         lengths=tuple(len(pairs[row][1]) for row in rows),
     )
 

@@ -55,6 +55,7 @@ class Learner:
 
     Args:
         model: The weights to train, in float32; parameters that do not require a gradient stay.
+        gradient_checkpointing: See `Likelihood`.
         adapter: The LoRA adapter to train; None trains the model itself.
         offload: Whether `rest` moves the optimiser's moments to the processor's memory.
         learning_rate: Of every optimiser step.
@@ -71,6 +72,7 @@ class Learner:
         temperature: float = 1.0,
         precision: Precision = "auto",
         token_budget: int = 4096,
+        gradient_checkpointing: bool = False,
         adapter: str | None = None,
         offload: bool = False,
     ) -> None:
@@ -89,6 +91,7 @@ class Learner:
             temperature=temperature,
             precision=precision,
             token_budget=token_budget,
+            gradient_checkpointing=gradient_checkpointing,
             adapter=adapter,
         )
         self._offload = offload

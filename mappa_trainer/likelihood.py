@@ -6,17 +6,22 @@ the three differ by the weights alone.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 from transformers import PreTrainedModel
+from transformers.modeling_layers import GradientCheckpointingLayer
 
 from mappa_trainer.adapters import select
 from mappa_trainer.batching import MicroBatch, Pair, micro_batches
 from mappa_trainer.errors import ModelError
+from mappa_trainer.packing import MIN_SHARED, PackedRow, pack
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
@@ -57,7 +62,8 @@ class Likelihood:
             passes over the same weights differ.
         temperature: Divides the logits, as it did when the tokens were sampled.
         precision: Of the matrix products; sums, logits and the softmax are float32.
-        token_budget: The most positions, padding included, in one micro-batch.
+        token_budget: The most tokens of a micro-batch, shared prefixes counted once.
+        gradient_checkpointing: Compute each layer's activations again in the backward pass.
         adapter: The LoRA adapter of the model to compute with; None for the model without any.
 
     Raises:
@@ -71,6 +77,7 @@ class Likelihood:
         temperature: float = 1.0,
         precision: Precision = "auto",
         token_budget: int = 4096,
+        gradient_checkpointing: bool = False,
         adapter: str | None = None,
     ) -> None:
         if not temperature > 0:
@@ -80,6 +87,7 @@ class Likelihood:
         self.temperature = temperature
         self.token_budget = token_budget
         self.adapter = adapter
+        self._thrifty = gradient_checkpointing
         self._dtype = autocast_dtype(precision, model.device)
         self.select()
         self._body, self._head = _body_and_head(model)
@@ -105,8 +113,9 @@ class Likelihood:
     def of(self, batch: MicroBatch) -> TokenScores:
         """Return the log-probabilities of a micro-batch's targets and the entropies there."""
         device = self.model.device
-        hidden = self._body(input_ids=batch.input_ids.to(device), use_cache=False)[0]
-        hidden = hidden.flatten(0, 1).index_select(0, batch.positions.to(device))
+        with _recomputing(self._body, self._thrifty):
+            hidden = _hidden(self._body, batch.packed)
+        hidden = hidden.index_select(0, batch.predictors.to(device))
         chunks = zip(
             torch.split(hidden, HEAD_CHUNK),
             torch.split(batch.targets.to(device), HEAD_CHUNK),
@@ -127,20 +136,84 @@ class Likelihood:
         return every.gather(1, targets[:, None]).squeeze(1), entropies
 
 
+@contextmanager
+def _recomputing(body: nn.Module, thrifty: bool) -> Iterator[None]:
+    """Have every layer forget its activations until the backward pass needs them.
+
+    Layers do so in training mode alone. Only they are put into it, not what they are made of, so
+    there is no dropout.
+    """
+    recompute = partial(checkpoint, use_reentrant=False)
+    layers = [m for m in body.modules() if thrifty and isinstance(m, GradientCheckpointingLayer)]
+    for layer in layers:
+        layer.training = layer.gradient_checkpointing = True
+        layer._gradient_checkpointing_func = recompute  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        for layer in layers:
+            layer.training = layer.gradient_checkpointing = False
+
+
+def _hidden(body: nn.Module, packed: PackedRow) -> Tensor:
+    """Run the decoder on a packed row of L tokens; return (L, width).
+
+    The mask is one that no layer reads: it keeps the model from building one of L × L.
+    """
+    device = next(body.parameters()).device
+    hidden: Tensor = body(
+        input_ids=packed.input_ids.to(device),
+        position_ids=packed.position_ids.to(device),
+        attention_mask=torch.ones(1, 1, 1, 1, dtype=torch.bool, device=device),
+        packing=packed.packing.to(device),
+        use_cache=False,
+    )[0]
+    return hidden[0]
+
+
 @torch.no_grad()
 def _body_and_head(model: PreTrainedModel) -> tuple[nn.Module, nn.Module]:
-    """Take a model apart, and compare the parts with the whole on a few ids."""
+    """Take a model apart, and compare the parts, packed, with the whole on a few ids."""
     body: nn.Module = model.get_decoder()  # type: ignore[no-untyped-call]
     head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
     vocabulary = model.config.get_text_config().vocab_size
-    probe = torch.arange(1, 9, device=model.device)[None] % vocabulary
-    whole = model(input_ids=probe, use_cache=False).logits.float()
-    parts = head(body(input_ids=probe, use_cache=False)[0]).float()
-    gap = float((parts - whole).abs().max())
-    if gap > 1e-3 * float(whole.abs().max()):
+    ids = [token % vocabulary for token in range(1, MIN_SHARED + 9)]
+    sequences = [ids, [*ids[: MIN_SHARED + 2], *reversed(ids)], ids[::-1]]
+    whole = [_logits(model, sequence) for sequence in sequences]
+    scale = 1e-3 * max(float(one.abs().max()) for one in whole)
+    alone = head(body(input_ids=torch.tensor([ids], device=model.device), use_cache=False)[0])
+    if (gap := float((alone[0].float() - whole[0]).abs().max())) > scale:
         raise ModelError(
             f"{type(model).__name__} changes its logits after the output head (by up to {gap:.3g} "
             "on a probe), for instance by a soft cap or a scale, which training would miss; "
             "use an architecture without it"
         )
+    if not _packed_gap(body, head, sequences, whole) <= scale:
+        raise ModelError(
+            f"{type(model).__name__} cannot compute packed sequences as it computes single ones: "
+            "its layers carry more than attention from token to token, or its attention is not "
+            "PyTorch's; use another architecture, or load it with attn_implementation='sdpa'"
+        )
     return body, head
+
+
+def _packed_gap(
+    body: nn.Module, head: nn.Module, sequences: list[list[int]], whole: list[Tensor]
+) -> float:
+    """Return how far logits of a packed row are from single ones; infinite if there are none."""
+    packed = pack(sequences)
+    try:
+        hidden = _hidden(body, packed)
+    except (TypeError, ValueError, RuntimeError, IndexError):
+        return math.inf  # a body that does not take such a row
+    return max(
+        float((head(hidden[places.to(hidden.device)]).float() - one).abs().max())
+        for places, one in zip(packed.places, whole, strict=True)
+    )
+
+
+def _logits(model: PreTrainedModel, ids: list[int]) -> Tensor:
+    logits: Tensor = model(
+        input_ids=torch.tensor([ids], device=model.device), use_cache=False
+    ).logits[0]
+    return logits.float()

@@ -259,6 +259,7 @@ def _learner(recipe: Recipe, weights: Weights, model: PreTrainedModel) -> Learne
         temperature=recipe.sampling.temperature,
         precision=recipe.model.precision,
         token_budget=recipe.model.token_budget,
+        gradient_checkpointing=recipe.model.gradient_checkpointing,
         adapter=weights.name if weights.tuning == "lora" else None,
         offload=recipe.model.offload_optimizer,
     )

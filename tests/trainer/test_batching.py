@@ -18,17 +18,17 @@ def pairs_of(*shapes: tuple[int, int]) -> list[Pair]:
 
 def test_the_documented_example() -> None:
     (batch,) = micro_batches([([5, 6], [7, 8]), ([5], [9])], token_budget=6)
-    assert batch.rows == (0, 1)
-    assert batch.input_ids.tolist() == [[5, 6, 7], [5, 0, 0]]
-    assert batch.positions.tolist() == [1, 2, 3]
-    assert batch.targets.tolist() == [7, 8, 9]
-    assert batch.lengths == (2, 1)
+    assert batch.rows == (1, 0)
+    assert batch.packed.input_ids.tolist() == [[5, 5, 6, 7]]
+    assert batch.predictors.tolist() == [0, 2, 3]
+    assert batch.targets.tolist() == [9, 7, 8]
+    assert batch.lengths == (1, 2)
 
 
-def test_every_position_precedes_its_target() -> None:
+def test_every_predictor_precedes_its_target() -> None:
     pairs = pairs_of((3, 4), (1, 1), (7, 2), (2, 6), (5, 5))
     for batch in micro_batches(pairs, token_budget=20):
-        before = batch.input_ids.flatten()[batch.positions]
+        before = batch.packed.input_ids[0, batch.predictors]
         assert (batch.targets - before).tolist() == [1] * len(batch.targets)
 
 
@@ -37,9 +37,16 @@ def test_the_budget_holds_and_nothing_is_lost_or_repeated() -> None:
     batches = micro_batches(pairs, token_budget=20)
     assert sorted(row for batch in batches for row in batch.rows) == list(range(6))
     for batch in batches:
-        assert batch.input_ids.numel() <= 20 or batch.rows == (5,)
-    sizes = [batch.input_ids.shape[1] for batch in batches]
-    assert sizes == sorted(sizes, reverse=True)
+        assert batch.packed.input_ids.numel() <= 20 or batch.rows == (5,)
+    assert sum(batch.packed.input_ids.numel() for batch in batches) == 6 + 1 + 8 + 7 + 9 + 32
+
+
+def test_what_is_shared_counts_once_for_the_budget() -> None:
+    shared = list(range(20))
+    pairs: list[Pair] = [([*shared, 30 + i], [50, 60]) for i in range(5)]
+    (batch,) = micro_batches(pairs, token_budget=30)
+    assert batch.packed.input_ids.numel() == 20 + 5 * 2
+    assert [len(b.rows) for b in micro_batches(pairs, token_budget=29)] == [4, 1]
 
 
 def test_split_gives_each_row_its_own_values() -> None:
@@ -65,7 +72,8 @@ def test_the_result_depends_on_the_arguments_alone() -> None:
     pairs = pairs_of((3, 4), (4, 3), (2, 5))
     first, second = (micro_batches(pairs, token_budget=12) for _ in range(2))
     assert [b.rows for b in first] == [b.rows for b in second] == [(0, 1), (2,)]
-    assert all(torch.equal(a.input_ids, b.input_ids) for a, b in zip(first, second, strict=True))
+    rows = [[b.packed.input_ids for b in batches] for batches in (first, second)]
+    assert all(torch.equal(a, b) for a, b in zip(*rows, strict=True))
 
 
 EPISODES = [["a0", "a1"], ["b0"], [], ["c0", "c1", "c2"], ["d0"], ["e0"]]
