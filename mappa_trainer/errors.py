@@ -45,3 +45,7 @@ class UnjudgedError(TrainingError):
 
     Raised before anything is trained on them; the run can be resumed.
     """
+
+
+class AlarmError(TrainingError):
+    """An alarm is raised that stops the run; it can be resumed, and then goes on past the alarm."""

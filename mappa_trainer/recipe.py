@@ -18,6 +18,7 @@ from mappa_trainer.errors import RecipeError
 from mappa_trainer.recipe_tables import (
     STRICT,
     AgentTable,
+    AlarmsTable,
     AlgorithmTable,
     EnvTable,
     EvalTable,
@@ -43,6 +44,7 @@ class Recipe(BaseModel):
     algorithm: AlgorithmTable = AlgorithmTable()
     train: TrainTable
     eval: EvalTable = EvalTable()
+    alarms: AlarmsTable = AlarmsTable()
     agents: dict[str, AgentTable] = {}
     """What is different for single agents, e.g. `[agents.coder_0]`."""
 

@@ -148,3 +148,50 @@ class AgentTable(BaseModel):
     tuning: Tuning | None = None
     weights: str | None = Field(default=None, pattern=r"^[A-Za-z0-9][A-Za-z0-9_-]*$")
     """A name for the agent's weights; agents that give one name share them. Default: its id."""
+
+
+class AlarmRule(BaseModel):
+    """What happens when a rule holds: a line on the screen, or the end of the run."""
+
+    model_config = STRICT
+
+    rule: Literal["warn", "stop", "off"] = "warn"
+
+
+class EqualScores(AlarmRule):
+    """All actions of an agent earned the same, so that there was nothing to learn."""
+
+    iterations: int = Field(default=5, ge=1)
+    """In a row."""
+
+
+class EntropyCollapse(AlarmRule):
+    """The policy hardly varies any more."""
+
+    share: float = Field(default=0.01, gt=0, lt=1)
+    """Of its entropy in the first iteration."""
+
+
+class LengthBlowUp(AlarmRule):
+    """Actions grow long."""
+
+    factor: float = Field(default=4.0, gt=1)
+    """Times their mean length in the first iteration."""
+
+
+class KLBlowUp(AlarmRule):
+    """The policy is far from the reference."""
+
+    nats: float = Field(default=10.0, gt=0)
+    """Per token."""
+
+
+class AlarmsTable(BaseModel):
+    """When a run warns or stops by itself; see `mappa_trainer.health`."""
+
+    model_config = STRICT
+
+    equal_scores: EqualScores = EqualScores()
+    entropy_collapse: EntropyCollapse = EntropyCollapse()
+    length_blow_up: LengthBlowUp = LengthBlowUp()
+    kl_blow_up: KLBlowUp = KLBlowUp()

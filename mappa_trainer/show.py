@@ -14,6 +14,7 @@ from rich.text import Text
 from mappa_trainer.coaching import coach_line, cost, run_cost_lines
 from mappa_trainer.errors import RunDirectoryError
 from mappa_trainer.evaluate import is_solved
+from mappa_trainer.health import alarms
 from mappa_trainer.runlog import Record, RunDirectory
 
 _CONTROLS = (*range(9), *range(11, 32), *range(127, 160))
@@ -40,8 +41,15 @@ def show_episode(path: Path, number: int, source: str | None) -> None:
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         what = f"lacks {error}" if isinstance(error, KeyError) else f"is damaged: {error}"
         raise RunDirectoryError(f"{place}: the row {what}; mend it or show another") from None
-    shown += [_plain(line) for line in run_cost_lines(run.costs())]
+    shown += [_plain(line) for line in (*_alarms(run), *run_cost_lines(run.costs()))]
     rich.print(Group(*shown))
+
+
+def _alarms(run: RunDirectory) -> list[str]:
+    """Return the alarms that the run raised so far."""
+    rows = run.metrics()
+    agents = dict.fromkeys(name.partition("/")[0] for row in rows for name in row if "/" in name)
+    return [str(alarm) for alarm in alarms(rows, list(agents), run.recipe().alarms)]
 
 
 def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, str, Record]:

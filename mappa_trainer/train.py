@@ -26,8 +26,9 @@ from mappa_trainer.coaching import (
 )
 from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import Console
-from mappa_trainer.errors import TrainingError, UnjudgedError
+from mappa_trainer.errors import AlarmError, TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report
+from mappa_trainer.health import alarms
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
@@ -88,6 +89,7 @@ def train(session: Session, first: int) -> bool:
     Raises:
         UnjudgedError: the coach left too much unscored, or its budget is spent; as after Ctrl-C,
             a checkpoint is written.
+        AlarmError: an alarm is raised whose rule is to stop; a checkpoint is written.
         TrainingError: a whole iteration gave nothing to train on, or the numbers are wrong.
     """
     table, run, console = session.recipe.train, session.run, session.console
@@ -104,20 +106,40 @@ def train(session: Session, first: int) -> bool:
                 console.iteration(iteration, metrics)
                 if done % table.save_every == 0 or done == table.iterations:
                     saved = _save(session, done)
+                _heed_alarms(session)
             _evaluate(session, done, events, stop.check)
             console.finished(run)
-        except (Stopped, UnjudgedError) as reason:
+        except (Stopped, UnjudgedError, AlarmError) as reason:
             if saved != done:
                 _save(session, done)
             console.stopped(run, done)
-            if isinstance(reason, UnjudgedError):
-                raise
-            return False
+            if isinstance(reason, Stopped):
+                return False
+            raise
         finally:
             console.close()
             for env in session.envs:
                 env.close()
     return True
+
+
+def _heed_alarms(session: Session) -> None:
+    """Show the alarms that the last iteration raised.
+
+    Raises:
+        AlarmError: one of them stops the run.
+    """
+    rows = session.run.metrics()
+    raised = alarms(rows, session.agents, session.recipe.alarms)
+    new = [alarm for alarm in raised if alarm.iteration == rows[-1]["iteration"]]
+    for alarm in new:
+        session.console.say(str(alarm))
+    if stopping := [alarm for alarm in new if alarm.stops]:
+        raise AlarmError(
+            f"{stopping[0]}; look at the episodes in {session.run.path / 'episodes'}. The run goes "
+            f"on past the alarm with --resume, and without it with alarms.{stopping[0].name}.rule "
+            "set to 'warn' or 'off'"
+        )
 
 
 def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Metrics:

@@ -225,7 +225,9 @@ def test_eval_prints_a_table_and_pass_at_k(
     assert [episode["index"] for episode in episodes] == list(range(6))
     assert [episode["options"]["task"] for episode in episodes] == [0, 1, 2, 0, 1, 2]
     assert {episode["options"]["split"] for episode in episodes} == {"test"}
-    assert len({episode["seed"] for episode in episodes}) == 6
+    assert [e["seed"] for e in episodes[:3]] == [e["seed"] for e in episodes[3:]]
+    said = [[action["action"] for action in episode["actions"]] for episode in episodes]
+    assert all(one != other for one, other in zip(said[:3], said[3:], strict=True))
     during = run.episodes("eval-0004-sampled")
     assert [e["seed"] for e in episodes[:2]] == [e["seed"] for e in during]
     assert [e["actions"] for e in episodes[:2]] == [e["actions"] for e in during]
