@@ -125,3 +125,9 @@ def test_whiten_refuses_non_finite_values() -> None:
 def test_one_score_per_action() -> None:
     with pytest.raises(ValueError, match="longer"):
         returns_to_go([0.8], [torch.zeros(1), torch.zeros(1)], kl_coef=0.1)
+
+
+def test_whitening_leaves_what_is_masked_out_of_everything() -> None:
+    values = [torch.tensor([1.0, math.nan]), torch.tensor([3.0, math.inf])]
+    masks = [torch.tensor([True, False])] * 2
+    assert [found.tolist() for found in whiten(values, masks)] == [[-1.0, 0.0], [1.0, 0.0]]
