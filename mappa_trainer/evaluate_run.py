@@ -46,7 +46,7 @@ def evaluate_run(
     seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
     rounds = [plays(seed, "eval", 0, count, split, sample=sample) for sample in range(samples)]
     todo = [play for group in rounds for play in group]
-    sampling = sampling_of(recipe, agents, 0.0 if greedy else recipe.sampling.temperature)
+    sampling = sampling_of(recipe, agents, 0.0 if greedy else recipe.eval_modes["sampled"])
     with rich.get_console().status(f"evaluating {checkpoint.name}") as status:
         policies = load_policies(recipe, agents, checkpoint)
         episodes = collect(envs, todo, policies, sampling, lambda text: status.update(text))

@@ -51,7 +51,7 @@ class Recipe(BaseModel):
     @property
     def eval_modes(self) -> dict[str, float]:
         """How each evaluation is played, with the temperature: `sampled`, and `greedy` if asked."""
-        modes = {"sampled": self.sampling.temperature}
+        modes = {"sampled": self.eval.temperature or self.sampling.temperature}
         return {**modes, "greedy": 0.0} if self.eval.greedy else modes
 
 

@@ -135,6 +135,8 @@ class EvalTable(BaseModel):
     problems: int = Field(default=64, ge=2)
     every: int = Field(default=5, ge=1)
     """Iterations between evaluations; the first is before training, the last after."""
+    temperature: float | None = Field(default=None, gt=0)
+    """Of sampled actions; that of training where it is left out."""
     greedy: bool = True
     """Whether to evaluate greedy actions besides sampled ones."""
 

@@ -44,7 +44,9 @@ def test_the_settings_are_those_of_the_paper() -> None:
     assert (table.advantage, table.loss) == ("reinforce++", "ppo_clip")
     assert (table.learning_rate, table.kl_coef, table.gamma) == (1e-6, 0.01, 1.0)
     assert (table.clip_low, table.clip_high) == (0.2, 0.2)
+    assert (table.schedule, table.warmup_updates, table.mask_truncated) == ("cosine", 7, True)
     assert (paper.train.iterations, paper.train.episodes, paper.train.updates) == (120, 32, 2)
+    assert (paper.train.samples, paper.eval.temperature) == (2, 0.6)
     assert (paper.eval.problems, paper.eval.every, paper.train.save_every) == (8, 2, 4)
 
 
@@ -56,13 +58,14 @@ def test_every_iteration_gets_whole_batches_of_both_types(name: str) -> None:
         pytest.importorskip(package, reason="needs the extra datasets")
     loaded = recipe(name)
     env = make_env(loaded)
-    assert env.metadata["task_batch"] == loaded.train.episodes
+    tasks = loaded.train.episodes // loaded.train.samples
+    assert env.metadata["task_batch"] == tasks
     types = []
-    for index in range(loaded.train.episodes):
+    for index in range(tasks):
         env.reset(seed=0, options={"split": "train", "task": index})
         types.append(env.infos[AGENTS[0]]["task"]["task_type"])
     shares = types.count("classification"), types.count("regression")
-    assert shares == {"dsbench-cpu": (2, 2), "dsbench-qwen3-4b": (15, 17)}[name]
+    assert shares == {"dsbench-cpu": (2, 2), "dsbench-qwen3-4b": (8, 8)}[name]
     assert len(env.metadata["task_ids"]["test"]) == loaded.eval.problems
     env.close()
 
@@ -78,8 +81,8 @@ def test_episodes_that_are_no_whole_batches_are_refused_before_anything_is_made(
     with pytest.raises(RecipeError) as caught:
         train.start(few, tmp_path / "run", Console())
     assert str(caught.value) == (
-        "train.episodes is 6, and the tasks are dealt out in batches of 4; give a multiple of it, "
-        "or change the size of the batches in [scenario]"
+        "an iteration has 6 tasks (train.episodes by train.samples), and they are dealt out in "
+        "batches of 4; give a multiple of it, or change the size of the batches in [scenario]"
     )
     assert not (tmp_path / "run").exists()
 
@@ -93,6 +96,8 @@ def run_tiny(path: Path, tiny_model: Path, name: str) -> RunDirectory:
         f"model.base={tiny_model}",
         "scenario.tables.only=['wine', 'iris', 'diabetes', 'chicks']",
         "scenario.tables.batch_size=2",
+        "train.samples=1",
+        "algorithm.mask_truncated=false",
         "sampling.max_new_tokens=16",
         "train.iterations=1",
         "train.episodes=2",

@@ -95,7 +95,7 @@ def test_set_leaves_other_keys_alone_and_the_last_one_wins(recipe_file: Path) ->
         ("train.updates.deep.er=1", "'updates' is a value, not a table"),
         ("train.iteratoins=3", "unknown key 'train.iteratoins'; did you mean 'iterations'?"),
         ("trian.iterations=3", "unknown key 'trian'; did you mean 'train'?"),
-        ("eval.zzz=3", "unknown key 'eval.zzz'; known keys: problems, every, greedy"),
+        ("eval.zzz=3", "unknown key 'eval.zzz'; known keys: problems, every, temperature, greedy"),
         ("train.iterations=0", "'train.iterations' is 0: "),
         ("train.iterations=many", "'train.iterations' is 'many': "),
         ("sampling.temperature=0", "'sampling.temperature' is 0: "),
