@@ -19,6 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
 from mappa_trainer.errors import CheckpointError
@@ -45,17 +46,27 @@ def save_checkpoint(
         tokenizer: Of all of them.
         keep: How many checkpoints to keep.
         players: For each agent the name of its weights; None for the base, which is not saved.
+
+    Raises:
+        CheckpointError: it cannot be written, for instance because the disk is full.
     """
     root = run / "checkpoints"
     final = root / f"iteration-{iteration:04d}"
     partial = root / f".partial-{iteration:04d}"
     shutil.rmtree(partial, ignore_errors=True)
-    (partial / "state").mkdir(parents=True)
-    for name, learner in learners.items():
-        learner.save_pretrained(partial / name, tokenizer)
-        torch.save(learner.state_dict(), partial / "state" / f"{name}.pt")
-    manifest = {"iteration": iteration, "agents": dict(players)}
-    (partial / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    try:
+        (partial / "state").mkdir(parents=True)
+        for name, learner in learners.items():
+            learner.save_pretrained(partial / name, tokenizer)
+            torch.save(learner.state_dict(), partial / "state" / f"{name}.pt")
+        manifest = {"iteration": iteration, "agents": dict(players)}
+        (partial / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    except (OSError, RuntimeError, SafetensorError) as error:  # torch does not raise OSError
+        shutil.rmtree(partial, ignore_errors=True)
+        raise CheckpointError(
+            f"{final}: the checkpoint cannot be written: {error}; make room on the disk "
+            f"({shutil.disk_usage(root).free / 1e9:.1f} GB are free), then go on with --resume"
+        ) from error
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
     for old in _complete(run)[:-keep]:

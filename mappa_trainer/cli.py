@@ -1,4 +1,4 @@
-"""The trainer's commands: `mappa train`, `mappa eval`, `mappa show` and `mappa export`.
+"""The trainer's commands: `mappa train`, `eval`, `compare`, `show` and `export`.
 
 Torch is imported by the command that needs it, when it needs it.
 """
@@ -21,6 +21,7 @@ def add_commands(app: typer.Typer) -> None:
     app.command(name="train")(train)
     app.command(name="eval")(evaluate)
     app.command(name="show")(show)
+    app.command(name="compare")(compare)
     app.command(name="export")(export)
 
 
@@ -88,6 +89,21 @@ def evaluate(
         raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
     chosen: Literal["train", "test"] = "train" if split == "train" else "test"
     evaluate_run(run, chosen, samples, problems, greedy)
+
+
+def compare(
+    one: Annotated[Path, typer.Argument(help="A run directory or an episode file of a run.")],
+    other: Annotated[Path, typer.Argument(help="The same; the change is from one to other.")],
+) -> None:
+    """Compare two stored evaluations of the same problems, paired by problem.
+
+    Of a run directory the last evaluation is taken.
+
+    Example: mappa compare runs/first runs/second/episodes/eval-0016-greedy.jsonl
+    """
+    from mappa_trainer.compare import compare as show_change
+
+    show_change(one, other)
 
 
 def show(

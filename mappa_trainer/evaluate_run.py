@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Literal
 
 import rich
@@ -14,9 +11,9 @@ from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.coaching import coach_line, cost, cost_rows, in_words, unscored
 from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import measurement_table
-from mappa_trainer.evaluate import SOLVED, is_solved, problem_key, report
-from mappa_trainer.runlog import Record, RunDirectory, episode_record
-from mappa_trainer.statistics import pass_at_k
+from mappa_trainer.evaluate import report
+from mappa_trainer.rates import rate_line, rates
+from mappa_trainer.runlog import RunDirectory, episode_record
 from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids
 
 AT_A_TIME = 64
@@ -59,23 +56,8 @@ def evaluate_run(
     run.add_costs(cost_rows(name, records))
     title = f"{checkpoint.name} on {count} {split} problems, {samples} samples of each"
     rich.print(measurement_table(title, report(records, agents)))
-    for k, value in _pass_rates(records, samples).items():
-        rich.print(f"pass@{k}  {value:.3f}  (solved: an outcome of {SOLVED:g})")
+    for line in map(rate_line, rates(records, samples)):
+        rich.get_console().print(line, highlight=False, markup=False)
     coach = (in_words(unscored(records).failures), coach_line(cost(records)))
     for line in (*filter(None, coach), f"episodes: {run.path / 'episodes' / name}.jsonl"):
         rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)
-
-
-def _pass_rates(records: Sequence[Record], samples: int) -> dict[int, float]:
-    """Return pass@k for k = 1 and k = samples, over problems whose every sample was judged."""
-    solved: dict[str, list[bool]] = defaultdict(list)
-    for record in records:
-        if record["outcome"] is not None:
-            solved[problem_key(record)].append(is_solved(record["outcome"]))
-    whole = [tries for tries in solved.values() if len(tries) >= samples]
-    if not whole:
-        return {}
-    return {
-        k: fmean(pass_at_k(len(tries), sum(tries), k) for tries in whole)
-        for k in sorted({1, samples})
-    }

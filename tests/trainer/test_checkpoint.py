@@ -225,6 +225,27 @@ def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) 
     assert torch.equal(saved["model.norm.weight"], learners["ann"].model.model.norm.weight)
 
 
+@pytest.mark.parametrize("writer", ["save_pretrained", "state_dict"])
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("write")])
+def test_a_full_disk_is_said_and_leaves_the_checkpoint_before(
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    writer: str,
+    error: Exception,
+) -> None:
+    learners, tokenizer = {"ann": Learner(load_model(tiny_model))}, load_tokenizer(tiny_model)
+    save_checkpoint(tmp_path, 1, learners, tokenizer, keep=1, players=ANN)
+
+    def full(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(learners["ann"], writer, full)
+    with pytest.raises(CheckpointError, match=r"iteration-0002: .* cannot be written: .* GB are"):
+        save_checkpoint(tmp_path, 2, learners, tokenizer, keep=1, players=ANN)
+    assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["iteration-0001"]
+
+
 def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
     learner = Learner(load_model(tiny_model), learning_rate=LearningRate(1e-3), precision="float32")
     sample = Sample((5, 6), (7, 8), torch.tensor([-5.0, -5.0]), torch.tensor([1.0, -1.0]))
