@@ -153,7 +153,7 @@ class Learner:
         self, batch: MicroBatch, samples: Sequence[Sample], objective: Objective, size: StepSize
     ) -> _Part:
         """Add one micro-batch's share of the gradient."""
-        scores = self._likelihood.of(batch)
+        scores = self._likelihood.of(batch, entropy_gradient=objective.entropy_coef > 0)
         device = scores.logprobs.device
         rows = [samples[row] for row in batch.rows]
         lengths = torch.tensor(batch.lengths, device=device)

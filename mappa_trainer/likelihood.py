@@ -35,7 +35,7 @@ class TokenScores(NamedTuple):
     logprobs: Tensor
     """(N,), with gradient: of the token itself."""
     entropies: Tensor
-    """(N,), with gradient: of the distribution that the token was drawn from, in nats."""
+    """(N,): of the distribution that the token was drawn from, in nats; with gradient on demand."""
 
 
 def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
@@ -110,7 +110,7 @@ class Likelihood:
         """Make the model compute with the adapter; several likelihoods may share one model."""
         select(self.model, self.adapter)
 
-    def of(self, batch: MicroBatch) -> TokenScores:
+    def of(self, batch: MicroBatch, entropy_gradient: bool = False) -> TokenScores:
         """Return the log-probabilities of a micro-batch's targets and the entropies there."""
         device = self.model.device
         with _recomputing(self._body, self._thrifty):
@@ -121,7 +121,10 @@ class Likelihood:
             torch.split(batch.targets.to(device), HEAD_CHUNK),
             strict=True,
         )
-        parts = [checkpoint(self._token_scores, *c, use_reentrant=False) for c in chunks]
+        parts = [
+            checkpoint(self._token_scores, *chunk, entropy_gradient, use_reentrant=False)
+            for chunk in chunks
+        ]
         return TokenScores(*map(torch.cat, zip(*parts, strict=True)))
 
     def autocast(self) -> torch.autocast:
@@ -129,10 +132,13 @@ class Likelihood:
         enabled = self._dtype != torch.float32
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=enabled)
 
-    def _token_scores(self, hidden: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    def _token_scores(
+        self, hidden: Tensor, targets: Tensor, entropy_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
         logits: Tensor = self._head(hidden).float() / self.temperature
         every = logits.log_softmax(-1)
-        entropies = -(every.exp() * every).sum(-1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropies = -(every.exp() * every).sum(-1)
         return every.gather(1, targets[:, None]).squeeze(1), entropies
 
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import Gemma2Config, Gemma2ForCausalLM, PreTrainedModel
 
 from mappa_trainer import likelihood as likelihood_module
-from mappa_trainer.batching import Pair
+from mappa_trainer.batching import Pair, micro_batches
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import ModelError, TrainingError
 from mappa_trainer.learner import Learner, LearningRate
@@ -112,6 +112,21 @@ def test_the_head_sees_sampled_positions_alone_in_chunks(
     assert max(seen) == 8
     assert sum(seen) == sum(sampled for _, sampled in SHAPES)
     assert all(torch.allclose(f, e, atol=2e-6) for f, e in zip(found, expected, strict=True))
+
+
+@pytest.mark.parametrize("trained", [False, True])
+def test_entropies_equal_those_of_the_plain_forward_pass(
+    model: PreTrainedModel, pairs: list[Pair], trained: bool
+) -> None:
+    likelihood = Likelihood(model, temperature=0.8, precision="float32", token_budget=64)
+    found: dict[int, Tensor] = {}
+    for batch in micro_batches(pairs, 64):
+        found |= dict(batch.split(likelihood.of(batch, entropy_gradient=trained).entropies))
+    for row, (prompt, sampled) in enumerate(pairs):
+        logits = model(torch.tensor([[*prompt, *sampled]])).logits[0, len(prompt) - 1 : -1]
+        expected = torch.distributions.Categorical(logits=logits / 0.8).entropy()
+        assert torch.allclose(found[row], expected, atol=1e-5)
+        assert found[row].requires_grad == trained
 
 
 @pytest.mark.parametrize("precision", ["float32", "bfloat16"])
