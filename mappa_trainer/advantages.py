@@ -14,17 +14,18 @@ is in the loss, `kl_coef` is 0 here.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean, pstdev
+from statistics import fmean
 from typing import Literal, TypeVar
 
 from torch import Tensor
 
 from mappa_trainer import lookup
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.returns import returns_to_go, whiten
+from mappa_trainer.returns import VARIANCE_FLOOR, returns_to_go, whiten
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +94,7 @@ def reinforce_plus_plus_baseline(
 def grpo(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
     """Subtract the group's mean score and divide by its deviation (GRPO, arXiv 2402.03300, 4.1.2).
 
-    The deviation is the population's; a group of equal scores has advantages of 0.
+    The deviation is the population's and at least 1e-4; equal scores have advantages of 0.
     """
     return reinforce(_rescored(actions, _standardised), kl_coef=kl_coef, gamma=gamma)
 
@@ -179,8 +180,11 @@ def _minus_others(scores: Sequence[float]) -> list[float]:
 
 
 def _standardised(scores: Sequence[float]) -> list[float]:
-    deviation = pstdev(scores) if len(set(scores)) > 1 else 0.0
-    return [centred / deviation if deviation else 0.0 for centred in _minus_mean(scores)]
+    centred = _minus_mean(scores)
+    variance = fmean(score * score for score in centred)
+    # With the floor, scores that differ by rounding alone count as equal.
+    deviation = math.sqrt(max(variance, VARIANCE_FLOOR))
+    return [score / deviation for score in centred]
 
 
 ADVANTAGES: Mapping[str, Estimator] = {

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from mappa_trainer import kl
+from mappa_trainer.errors import TrainingError
 from mappa_trainer.losses import TokenBatch, TokenLoss
 
 Aggregation = Literal["token_mean", "seq_mean", "token_sum"]
@@ -52,8 +53,12 @@ class Objective:
             entropies: (N,), with gradient where `entropy_coef` is above 0.
             ref: (N,) log-probabilities of the reference; needed where `kl_coef` is above 0.
             sampler: (N,) those of the engine; needed where there is an `importance_cap`.
+
+        Raises:
+            TrainingError: the loss does not have one value for each token.
         """
         loss, clipped = self.loss(tokens)
+        _check_shapes(tokens, loss, clipped)
         if self.importance_cap is not None:
             assert sampler is not None
             loss = loss * importance_weights(tokens.old_logprobs, sampler, self.importance_cap)
@@ -81,6 +86,16 @@ class Objective:
             whole = size.tokens if self.aggregation == "token_mean" else self.divisor
             shares = torch.full(lengths.shape, 1.0 / whole, device=lengths.device)
         return shares.float().repeat_interleave(lengths)
+
+
+def _check_shapes(tokens: TokenBatch, loss: Tensor, clipped: Tensor) -> None:
+    shapes = [tuple(tensor.shape) for tensor in (tokens.logprobs, loss, clipped)]
+    if len(set(shapes)) > 1:
+        raise TrainingError(
+            f"for log-probabilities of shape {shapes[0]} the loss has shape {shapes[1]} and its "
+            f"clipped tokens {shapes[2]}; a loss must return one value of both for each token, "
+            "and must not average them"
+        )
 
 
 def importance_weights(old: Tensor, sampler: Tensor, cap: float) -> Tensor:

@@ -87,16 +87,20 @@ def make_batch(
 
 
 def shuffle_rewards(batch: Batch, seed: int) -> Batch:
-    """Deal each agent's rewards out among its actions at random: the control of an experiment."""
-    dealt: dict[str, Iterator[float | None]] = {}
+    """Deal each agent's rewards out among its actions at random: the control of an experiment.
+
+    The joint return goes with the reward, so that no estimator learns from a true one.
+    """
+    dealt: dict[str, Iterator[Selected]] = {}
     for agent in {item.transition.agent for item in batch.selected}:
-        own = [i.transition.reward for i in batch.selected if i.transition.agent == agent]
+        own = [item for item in batch.selected if item.transition.agent == agent]
         random.Random(seed).shuffle(own)
         dealt[agent] = iter(own)
 
     def deal(item: Selected) -> Selected:
-        reward = next(dealt[item.transition.agent])
-        return replace(item, transition=replace(item.transition, reward=reward))
+        other = next(dealt[item.transition.agent])
+        transition = replace(item.transition, reward=other.transition.reward)
+        return replace(item, transition=transition, joint_return=other.joint_return)
 
     return replace(
         batch, mini_batches=[[deal(item) for item in mini] for mini in batch.mini_batches]

@@ -177,7 +177,23 @@ def _advantages(
         if one.transition.reward is not None
     ]
     own = advantage_of(recipe, agent)(actions, kl_coef=kl_coef, gamma=table.gamma)
+    _check_shapes(agent, actions, own)
     return own, _reward_metrics(judged) | _return_metrics(actions, kl_coef, table.gamma)
+
+
+def _check_shapes(agent: str, actions: Sequence[Action], advantages: Sequence[Tensor]) -> None:
+    if len(advantages) != len(actions):
+        raise TrainingError(
+            f"{agent}: its advantage estimator returned {len(advantages)} tensors for "
+            f"{len(actions)} actions; it must return one for each"
+        )
+    for index, (action, found) in enumerate(zip(actions, advantages, strict=True)):
+        if found.shape != action.kl.shape:
+            raise TrainingError(
+                f"{agent}: its advantage estimator returned a tensor of shape {tuple(found.shape)} "
+                f"for action {index}, which has {len(action.kl)} tokens; it must return one value "
+                "for each token"
+            )
 
 
 def _reward_metrics(judged: Sequence[_Judged]) -> Metrics:

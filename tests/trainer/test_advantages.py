@@ -99,6 +99,22 @@ def test_equal_scores_leave_nothing_to_learn(estimator: advantages.Estimator) ->
         assert found.tolist() == pytest.approx([0.0, 0.0], abs=1e-9)
 
 
+def test_scores_that_differ_by_rounding_alone_are_equal() -> None:
+    close = [Action(score, torch.zeros(1), "a") for score in (0.1 + 0.2, 0.3)]
+    for found in grpo(close, kl_coef=0.0, gamma=1.0):
+        assert found.item() == pytest.approx(0.0, abs=1e-9)
+
+
+@pytest.mark.parametrize("estimator", GROUPED)
+@pytest.mark.parametrize("score", [math.nan, math.inf])
+def test_a_score_that_is_no_number_is_refused(
+    estimator: advantages.Estimator, score: float
+) -> None:
+    group = [Action(value, torch.zeros(1), "a", value) for value in (0.5, score)]
+    with pytest.raises(TrainingError, match="must be finite"):
+        estimator(group, kl_coef=0.0, gamma=1.0)
+
+
 @pytest.mark.parametrize("estimator", GROUPED)
 def test_an_action_that_is_alone_is_refused(estimator: advantages.Estimator) -> None:
     alone = [*ACTIONS, Action(0.5, torch.zeros(1), "c", 0.5)]

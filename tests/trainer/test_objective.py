@@ -7,10 +7,17 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
+from mappa_trainer.errors import TrainingError
 from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.losses import TokenBatch, TokenLoss, ppo_clip
 from mappa_trainer.models import load_model
-from mappa_trainer.objective import Aggregation, Objective, StepSize, importance_weights
+from mappa_trainer.objective import (
+    Aggregation,
+    Objective,
+    StepLoss,
+    StepSize,
+    importance_weights,
+)
 from mappa_trainer.types import Sample
 
 NEW = torch.tensor([-1.0, -2.0, -0.5])
@@ -56,6 +63,26 @@ def test_the_importance_weight_is_truncated_and_multiplies_the_loss_alone() -> N
     assert weights.tolist() == pytest.approx([1.0, 2.0, math.exp(-0.5)])
     found = token_losses(Objective(minus_logprob, importance_cap=2.0, entropy_coef=0.1))
     assert found.tolist() == pytest.approx([0.95, 4.0 - 0.1, 0.5 * math.exp(-0.5) - 0.2])
+
+
+def average(tokens: TokenBatch) -> TokenLoss:
+    return TokenLoss(-tokens.logprobs.mean(), torch.zeros(3, dtype=torch.bool))
+
+
+def flag_once(tokens: TokenBatch) -> TokenLoss:
+    return TokenLoss(-tokens.logprobs, torch.tensor(False))
+
+
+@pytest.mark.parametrize(
+    ("loss", "message"),
+    [
+        (average, r"of shape \(3,\) the loss has shape \(\) and its clipped tokens \(3,\)"),
+        (flag_once, r"of shape \(3,\) the loss has shape \(3,\) and its clipped tokens \(\)"),
+    ],
+)
+def test_a_loss_must_have_a_value_for_each_token(loss: StepLoss, message: str) -> None:
+    with pytest.raises(TrainingError, match=message):
+        token_losses(Objective(loss))
 
 
 @pytest.mark.parametrize(

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from mappa_trainer.advantages import Action, Estimator
 from mappa_trainer.batching import Pair
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import TrainingError
@@ -250,6 +251,38 @@ def test_the_recipe_can_shuffle_rewards_across_mini_batches(make_recipe: MakeRec
     assert Counter(plain.values()) == Counter(shuffled.values())
     assert plain != shuffled
     assert trained(True) == shuffled
+
+
+def test_joint_returns_are_dealt_out_with_the_rewards() -> None:
+    """Every episode is one action, whose joint return is its reward."""
+    batch = batch_of([episode(i, transition([i], i / 8)) for i in range(8)], 2, seed=1)
+    shuffled = shuffle_rewards(batch, 5).selected
+    assert all(item.joint_return == item.transition.reward for item in shuffled)
+    assert [i.joint_return for i in shuffled] != [i.joint_return for i in batch.selected]
+
+
+def one_too_few(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    return [torch.zeros_like(action.kl) for action in actions[1:]]
+
+
+def one_for_all_tokens(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    return [torch.tensor(action.score) for action in actions]
+
+
+@pytest.mark.parametrize(
+    ("estimator", "message"),
+    [
+        (one_too_few, "ann: its advantage estimator returned 1 tensors for 2 actions"),
+        (one_for_all_tokens, r"of shape \(\) for action 0, which has 2 tokens"),
+    ],
+)
+def test_an_estimator_must_have_a_value_for_each_token(
+    make_recipe: MakeRecipe, estimator: Estimator, message: str
+) -> None:
+    episodes = [episode(0, transition([1, 2], 1.0)), episode(1, transition([3, 4], 0.5))]
+    recipe = make_recipe(algorithm={"advantage": f"{__name__}:{estimator.__name__}"})
+    with pytest.raises(TrainingError, match=message):
+        run(recipe, episodes, {(1, 2): [-1.0, -1.0], (3, 4): [-1.0, -1.0]})
 
 
 @pytest.fixture(scope="module")
