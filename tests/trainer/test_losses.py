@@ -100,6 +100,14 @@ def test_gspo_has_one_ratio_for_all_tokens_of_an_action() -> None:
     assert new.grad.tolist() == pytest.approx([-2 * SEQUENCE_RATIO] * 2 + [2.0])
 
 
+def test_gspo_moves_every_token_by_its_own_advantage() -> None:
+    """Tokens of an action differ where the KL is in the reward."""
+    new, tokens = sequence_tokens([2.0, 1.0, -1.0])
+    gspo(tokens, clip_low=0.1, clip_high=0.1).loss.sum().backward()
+    assert new.grad is not None
+    assert new.grad.tolist() == pytest.approx([-2 * SEQUENCE_RATIO, -SEQUENCE_RATIO, 2.0])
+
+
 def test_gspo_clips_whole_actions() -> None:
     new, tokens = sequence_tokens([2.0, 2.0, 1.0])
     loss, clipped = gspo(tokens, clip_low=0.02, clip_high=0.02)

@@ -123,6 +123,14 @@ def gradient(
     return loss, torch.cat([p.grad.flatten() for p in model.parameters() if p.grad is not None])
 
 
+def test_the_learner_tells_the_reference_from_the_engine(model: PreTrainedModel) -> None:
+    """The reference's values are 0.3 below the learner's, and the engine's 0.2 above."""
+    objective = Objective(minus_logprob, kl_coef=0.5, kl_estimator="k2", importance_cap=9.0)
+    plain, _ = gradient(model, Objective(minus_logprob), 4096)
+    found, _ = gradient(model, objective, 4096)
+    assert found == pytest.approx(plain * math.exp(-0.2) + 0.5 * 0.3**2 / 2, rel=1e-5)
+
+
 @pytest.mark.parametrize("aggregation", ["token_mean", "seq_mean", "token_sum"])
 def test_the_cut_into_micro_batches_changes_nothing(
     model: PreTrainedModel, aggregation: Aggregation

@@ -285,6 +285,106 @@ def test_an_estimator_must_have_a_value_for_each_token(
         run(recipe, episodes, {(1, 2): [-1.0, -1.0], (3, 4): [-1.0, -1.0]})
 
 
+# Two actions of one token with a KL of 0.5 and 0 to the reference.
+OLD = {(1,): [-1.0], (2,): [-1.0]}
+REF = {(1,): [-1.5], (2,): [-1.0]}
+APART = [episode(0, transition([1], 1.0, sampler=[-1.2])), episode(1, transition([2], 0.0))]
+
+
+def settled(make_recipe: MakeRecipe, **algorithm: object) -> tuple[Metrics, list[Sample]]:
+    """Train on `APART` in one step, with returns as advantages; samples by token id."""
+    recipe = make_recipe(
+        algorithm={"advantage": "reinforce", "kl_coef": 0.2} | algorithm, train={"updates": 1}
+    )
+    metrics, learner = run(recipe, APART, OLD, REF)
+    return metrics, sorted(learner.updates[0], key=lambda sample: sample.token_ids)
+
+
+def advantages_of(samples: Sequence[Sample]) -> list[float]:
+    return [value for sample in samples for value in sample.advantages.tolist()]
+
+
+def test_the_kl_in_the_reward_is_of_the_estimator_that_the_recipe_names(
+    make_recipe: MakeRecipe,
+) -> None:
+    _, first = settled(make_recipe)
+    _, second = settled(make_recipe, kl_estimator="k2")
+    assert advantages_of(first) == pytest.approx([1 - 0.2 * 0.5, 0.0])
+    assert advantages_of(second) == pytest.approx([1 - 0.2 * 0.125, 0.0])
+
+
+def test_the_kl_in_the_loss_leaves_the_advantages_alone(make_recipe: MakeRecipe) -> None:
+    metrics, samples = settled(make_recipe, kl_in="loss", kl_estimator="k2")
+    assert advantages_of(samples) == [1.0, 0.0]
+    assert metrics["kl"] == pytest.approx(0.25)
+    assert metrics["kl_share"] == 0.0
+
+
+def test_a_sample_has_the_references_and_the_engines_log_probabilities(
+    make_recipe: MakeRecipe,
+) -> None:
+    _, samples = settled(make_recipe)
+    assert [sample.old_logprobs.tolist() for sample in samples] == [[-1.0], [-1.0]]
+    found = [(sample.ref_logprobs, sample.sampler_logprobs) for sample in samples]
+    for (ref, sampler), wanted in zip(found, [(-1.5, -1.2), (-1.0, -1.0)], strict=True):
+        assert ref is not None
+        assert sampler is not None
+        assert (ref.item(), sampler.item()) == pytest.approx(wanted)
+
+
+def test_the_spread_of_returns_and_the_share_of_the_kl_by_hand(make_recipe: MakeRecipe) -> None:
+    metrics, _ = settled(make_recipe)
+    assert metrics["return_std"] == pytest.approx(0.45)  # of 0.9 and 0
+    assert metrics["kl_share"] == pytest.approx(0.1 / 1.1)  # of 0.1 + 0 and 1 + 0
+
+
+def test_a_truncated_action_moves_neither_mean_nor_scale_where_it_is_masked(
+    make_recipe: MakeRecipe,
+) -> None:
+    cut = episode(2, transition([3, 4], 9.0, reason="length"))
+    recipe = make_recipe(algorithm={"kl_coef": 0.0, "mask_truncated": True}, train={"updates": 1})
+    metrics, learner = run(recipe, [*APART, cut], OLD)
+    found = {sample.token_ids: sample.advantages.tolist() for sample in learner.updates[0]}
+    assert found == {(1,): pytest.approx([1.0]), (2,): pytest.approx([-1.0])}
+    assert (metrics["actions"], metrics["dropped_truncated"]) == (2, 1)
+    assert metrics["reward"] == 0.5
+
+
+def team_episodes() -> list[Episode]:
+    """Ann, then bob, in two samples of one task."""
+    rewards = [(1.0, 0.75), (0.0, 0.25)]
+    return [
+        replace(episode(i, transition([i], ann), transition([i + 10], bob, agent="bob")), seed=4)
+        for i, (ann, bob) in enumerate(rewards)
+    ]
+
+
+def train_team(recipe: Recipe) -> tuple[Metrics, dict[tuple[int, ...], float]]:
+    """Ann and bob share their weights; the advantage of each sampled id."""
+    learner = Table({(i,): [-1.0] for i in (0, 1, 10, 11)})
+    metrics = update_learner(recipe, learner, learner, team_episodes(), ["ann", "bob"], 0)  # type: ignore[arg-type]
+    (samples,) = learner.updates
+    return metrics, {sample.token_ids: sample.advantages.item() for sample in samples}
+
+
+def test_agents_that_share_weights_have_estimators_of_their_own(make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe(agents={"bob": {"advantage": "reinforce"}}, train={"updates": 1})
+    metrics, found = train_team(recipe)
+    assert found == pytest.approx({(0,): 1.0, (1,): -1.0, (10,): 0.75, (11,): 0.25})
+    assert (metrics["ann/actions"], metrics["bob/actions"]) == (2, 2)
+    assert (metrics["ann/reward"], metrics["bob/reward"]) == (0.5, 0.5)
+    assert metrics["ann/trained_tokens"] == metrics["bob/trained_tokens"]
+
+
+def test_magrpo_pays_an_agent_for_what_the_team_earns_after_it(make_recipe: MakeRecipe) -> None:
+    recipe = make_recipe(
+        algorithm={"advantage": "magrpo"}, train={"updates": 1, "episodes": 2, "samples": 2}
+    )
+    _, found = train_team(recipe)
+    # Ann's joint returns are 1.75 and 0.25, bob's 0.75 and 0.25.
+    assert found == pytest.approx({(0,): 0.75, (1,): -0.75, (10,): 0.25, (11,): -0.25})
+
+
 @pytest.fixture(scope="module")
 def played(tiny_model: Path) -> list[Episode]:
     """Four episodes of two actions that the tiny model really sampled."""
