@@ -69,9 +69,16 @@ def save_checkpoint(
         ) from error
     shutil.rmtree(final, ignore_errors=True)
     partial.rename(final)
-    for old in _complete(run)[:-keep]:
-        shutil.rmtree(old)
+    _tidy(run, keep)
     return final
+
+
+def was_saved(run: Path) -> bool:
+    """Return whether a run ever had a checkpoint, complete or damaged since.
+
+    One that was cut short while it was written never had its name.
+    """
+    return bool(_numbered(run))
 
 
 def latest_checkpoint(run: Path) -> tuple[Path, int]:
@@ -125,14 +132,23 @@ def load_state(checkpoint: Path, name: str, learner: Learner) -> None:
         ) from error
 
 
+def _tidy(run: Path, keep: int) -> None:
+    """Drop all but the newest `keep`, and what crashes left half written or half dropped."""
+    oldest = _complete(run)[-keep:][0]
+    older = [path for path in _numbered(run) if _iteration(path) < _iteration(oldest)]
+    for path in (*older, *(run / "checkpoints").glob(".partial-*")):
+        shutil.rmtree(path)
+
+
 def _complete(run: Path) -> list[Path]:
     """Return the complete checkpoints, oldest first."""
-    found = [
-        path
-        for path in (run / "checkpoints").glob("iteration-*")
-        if _NAME.fullmatch(path.name) and (path / _MANIFEST).is_file()
-    ]
-    return sorted(found, key=_iteration)
+    return [path for path in _numbered(run) if (path / _MANIFEST).is_file()]
+
+
+def _numbered(run: Path) -> list[Path]:
+    """Return the folders that have the name of a checkpoint, oldest first."""
+    found = (run / "checkpoints").glob("iteration-*")
+    return sorted((path for path in found if _NAME.fullmatch(path.name)), key=_iteration)
 
 
 def _iteration(path: Path) -> int:

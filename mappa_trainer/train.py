@@ -15,7 +15,7 @@ from statistics import fmean
 
 from torch.utils.tensorboard import SummaryWriter
 
-from mappa_trainer.checkpoint import latest_checkpoint, save_checkpoint
+from mappa_trainer.checkpoint import latest_checkpoint, save_checkpoint, was_saved
 from mappa_trainer.coaching import (
     check_budget,
     check_share,
@@ -69,8 +69,8 @@ def resume(path: Path, console: Console) -> bool:
     run = RunDirectory.open(path)
     recipe = run.recipe()
     checkpoint, iteration = None, 0
-    before_the_first = len(run.metrics()) < recipe.train.save_every
-    if (path / "checkpoints").exists() or not before_the_first:
+    past_the_first = len(run.metrics()) > recipe.train.save_every
+    if past_the_first or was_saved(path):
         checkpoint, iteration = latest_checkpoint(path)  # else nothing is lost by starting over
     envs = _make_envs(recipe)
     run.check_task_ids(task_ids(envs[0]))

@@ -61,6 +61,10 @@ greedy = false
 """
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--kills", type=int, default=3, help="of a training run, in test_kills.py")
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Let the garbage collector look at nothing that imports make: it took half of their time."""

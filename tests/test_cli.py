@@ -55,7 +55,9 @@ def workplace(tmp_path: Path, recipe_file: Path, make_recipe: MakeRecipe) -> Pat
     }.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    RunDirectory.create(tmp_path / "run_without", make_recipe())
+    without = RunDirectory.create(tmp_path / "run_without", make_recipe())
+    for iteration in range(3):  # so a checkpoint was written after the second
+        without.add_metrics({"iteration": iteration})
     for folders in ("", "iteration-0001/solver_0", ".partial-0002"):
         (tmp_path / "run_without" / "checkpoints").mkdir(exist_ok=True)
         RunDirectory.create(tmp_path / "run_half", make_recipe()) if not folders else None

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from runs import assert_same_run, assert_same_state
 from safetensors.torch import load_file
 
 from mappa_trainer import train
@@ -34,44 +35,6 @@ MakeRecipe = Callable[..., Recipe]
 
 ANN = {"ann": "ann"}
 CLIP = Objective(partial(ppo_clip, clip_low=0.2, clip_high=0.2))
-
-
-def assert_same_run(one: Path, other: Path) -> None:
-    """Two runs ended with the same bits and have the same history but for the clock."""
-    checkpoints = [latest_checkpoint(path) for path in (one, other)]
-    assert checkpoints[0][1] == checkpoints[1][1] == 4
-    for agent in AGENTS:
-        weights, theirs = (load_file(c / agent / "model.safetensors") for c, _ in checkpoints)
-        assert weights.keys() == theirs.keys()
-        assert all(torch.equal(weights[name], theirs[name]) for name in weights)
-        state, other_state = (torch.load(c / "state" / f"{agent}.pt") for c, _ in checkpoints)
-        assert_same_state(state, other_state)
-    runs = [RunDirectory.open(path) for path in (one, other)]
-    assert runs[0].episode_names() == runs[1].episode_names()
-    for name in runs[0].episode_names():
-        assert runs[0].episodes(name) == runs[1].episodes(name)
-    rows, other_rows = ([without_clock(row) for row in run.metrics()] for run in runs)
-    assert [row["iteration"] for row in rows] == [0, 1, 2, 3]
-    assert rows == other_rows
-
-
-def assert_same_state(state: Any, other: Any) -> None:
-    if isinstance(state, dict):
-        assert state.keys() == other.keys()
-        for key in state:
-            assert_same_state(state[key], other[key])
-    elif isinstance(state, list):
-        assert len(state) == len(other)
-        for mine, theirs in zip(state, other, strict=True):
-            assert_same_state(mine, theirs)
-    elif isinstance(state, torch.Tensor):
-        assert torch.equal(state, other)
-    else:
-        assert state == other
-
-
-def without_clock(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith("seconds/")}
 
 
 def fail_in_collect(
@@ -157,6 +120,31 @@ def test_a_crash_before_the_first_checkpoint_and_a_resume_change_nothing(
     assert len(RunDirectory.open(path).metrics()) == 1
     assert train.resume(path, Console())
     assert_same_run(path, finished_run)
+
+
+def test_a_crash_while_the_first_checkpoint_is_written_and_a_resume_change_nothing(
+    make_recipe: MakeRecipe, tmp_path: Path, finished_run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", lambda *_: crash())
+        with pytest.raises(OSError, match="power cut"):
+            train.start(make_recipe(), path, Console())
+    assert [p.name for p in (path / "checkpoints").iterdir()] == [".partial-0002"]
+    assert train.resume(path, Console())
+    assert_same_run(path, finished_run)
+
+
+def test_what_crashes_left_is_cleared_away_and_nothing_else(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    root = tmp_path / "checkpoints"
+    for name in (".partial-0001", "iteration-0002", "iteration-0009", "iteration-0002-good"):
+        (root / name).mkdir(parents=True)
+    learners = {"ann": Learner(load_model(tiny_model))}
+    save_checkpoint(tmp_path, 5, learners, load_tokenizer(tiny_model), keep=1, players=ANN)
+    found = sorted(path.name for path in root.iterdir())
+    assert found == ["iteration-0002-good", "iteration-0005", "iteration-0009"]
 
 
 @pytest.mark.slow  # a process that imports all; the crashes above are as sudden
