@@ -28,7 +28,7 @@ def add_adapter(model: PreTrainedModel, name: str, table: LoraTable, seed: int) 
     with torch.random.fork_rng(devices=[]), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Already found a `peft_config`")  # several are meant
         torch.manual_seed(seed)
-        model.add_adapter(config, name)
+        model.add_adapter(config, _inside(name))
 
 
 def load_adapter(model: PreTrainedModel, name: str, folder: Path) -> None:
@@ -38,13 +38,13 @@ def load_adapter(model: PreTrainedModel, name: str, folder: Path) -> None:
         CheckpointError: the folder holds no adapter that fits the model.
     """
     try:
-        report = model.load_adapter(str(folder), adapter_name=name, is_trainable=True)
+        report = model.load_adapter(str(folder), adapter_name=_inside(name), is_trainable=True)
     except Exception as error:  # the loader raises whatever its file formats raise
         raise CheckpointError(
             f"{folder}: cannot be loaded as a LoRA adapter: {error}; delete the checkpoint to "
             "resume from an earlier one"
         ) from error
-    missing = [key for key in report.missing_keys if f".{name}." in key]  # else another adapter's
+    missing = [key for key in report.missing_keys if _inside(name) in key]  # else another's
     if wrong := [*missing, *report.unexpected_keys, *report.mismatched_keys]:
         raise CheckpointError(
             f"{folder}: the adapter does not fit the base model, the first weight that differs is "
@@ -60,7 +60,7 @@ def select(model: PreTrainedModel, name: str | None) -> None:
         model.disable_adapters()
     else:
         model.enable_adapters()
-        model.set_adapter(name)
+        model.set_adapter(_inside(name))
 
 
 def copy_adapter(source: PreTrainedModel, target: PreTrainedModel, name: str) -> None:
@@ -68,5 +68,13 @@ def copy_adapter(source: PreTrainedModel, target: PreTrainedModel, name: str) ->
     weights = dict(source.named_parameters())
     with torch.no_grad():
         for key, parameter in target.named_parameters():
-            if f".{name}." in key:
+            if _inside(name) in key:
                 parameter.copy_(weights[key])
+
+
+def _inside(name: str) -> str:
+    """Return what an adapter is called in a model: never the name of a layer, which peft mixes up.
+
+    No other adapter's name contains it either.
+    """
+    return f"<{name}>"

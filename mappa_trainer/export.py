@@ -38,10 +38,12 @@ def export(path: Path, agent: str, out: Path | None) -> Path:
     folder = out or path / "exports" / f"{agent}-after-{iteration:04d}"
     if folder.exists():
         raise CheckpointError(f"{folder}: exists already; delete it, or name another --out")
+    model = _load(checkpoint / name, run.recipe())
+    tokenizer = load_tokenizer(resolve_model(run.recipe().model.base))
     partial = folder.with_name(f".partial-{folder.name}-{os.getpid()}")
     partial.mkdir(parents=True)
-    _load(checkpoint / name, run.recipe()).save_pretrained(partial)
-    load_tokenizer(resolve_model(run.recipe().model.base)).save_pretrained(partial)
+    model.save_pretrained(partial)
+    tokenizer.save_pretrained(partial)
     card = "\n".join(model_card(run, agent, iteration)) + "\n"
     (partial / "README.md").write_text(card, encoding="utf-8")
     partial.rename(folder)

@@ -54,18 +54,18 @@ def random_kills(count: int, seed: int) -> list[Kill]:
     """The first one comes while a checkpoint is written, the others anywhere."""
     draw = random.Random(seed)
     first = ("checkpoints/.partial-", draw.randint(4, 12), 0.0)
-    others = [("", draw.randint(1, 90), draw.choice((0.0, draw.random() / 2))) for _ in range(count)]
-    return [first, *others][:count]
+    delays = [draw.choice((0.0, draw.random() / 2)) for _ in range(count - 1)]
+    return [first, *(("", draw.randint(1, 90), delay) for delay in delays)]
 
 
 def play(path: Path, recipe: Path, kill: Kill) -> int:
     """Start the run, or go on with it, in a process that kills itself; return its exit code."""
     settings = [part for setting in SETTINGS for part in ("--set", setting)]
-    begin = [str(recipe), "--out", str(path), *settings]
-    going = (path / "config.json").exists()
+    arguments = ["train", str(recipe), "--out", str(path), *settings]
+    if (path / "config.json").exists():
+        arguments = ["train", "--resume", str(path)]
     done = subprocess.run(
-        [sys.executable, "-c", KILLED + MAPPA, str(path), *map(str, kill)]
-        + ["train", *(["--resume", str(path)] if going else begin)],
+        [sys.executable, "-c", KILLED + MAPPA, str(path), *map(str, kill), *arguments],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1"},

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import random
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from peft import PeftModel
@@ -11,10 +14,10 @@ from transformers import AutoModelForCausalLM
 
 from mappa_trainer import train
 from mappa_trainer.adapters import select
-from mappa_trainer.checkpoint import latest_checkpoint, players_of
+from mappa_trainer.checkpoint import latest_checkpoint, players_of, save_checkpoint
 from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import Console
-from mappa_trainer.errors import CheckpointError, RecipeError
+from mappa_trainer.errors import CheckpointError, ModelError, RecipeError
 from mappa_trainer.export import export
 from mappa_trainer.models import load_model
 from mappa_trainer.recipe import Recipe
@@ -128,11 +131,66 @@ def test_adapters_change_nothing_at_first_and_the_base_never(make_recipe: MakeRe
     assert same(base_of(team.reference.model), base)
 
 
+def test_nothing_is_drawn_from_the_global_generators(make_recipe: MakeRecipe) -> None:
+    def states() -> list[Any]:
+        numpy_state = np.random.get_state(legacy=True)
+        numbers = [part.tolist() if isinstance(part, np.ndarray) else part for part in numpy_state]
+        return [random.getstate(), numbers, torch.get_rng_state().tolist()]
+
+    before = states()
+    recipe = make_recipe(agents=MIXED, train={"samples": 3})
+    step(build_team(recipe, AGENTS), recipe)
+    assert states() == before
+
+
+def test_adapters_may_be_called_like_layers(make_recipe: MakeRecipe, tmp_path: Path) -> None:
+    names = ("q_proj", "norm", "mlp")
+    agents = {agent: {"weights": name} for agent, name in zip(AGENTS, names, strict=True)}
+    recipe = make_recipe(agents=agents, model={**LORA, "sampler_precision": "bfloat16"})
+    team = build_team(recipe, AGENTS)
+    step(team, recipe)
+    folder = save_checkpoint(tmp_path, 1, team.learners, team.tokenizer, 1, team.players)
+    again = build_team(recipe, AGENTS, folder)
+    assert same(parameters(again.reference.model), parameters(team.reference.model))
+    engine = parameters(again.engines["mlp"].model)
+    assert same(engine, parameters(team.engines["mlp"].model))
+
+
+def test_moments_move_and_the_steps_stay_the_same(
+    make_recipe: MakeRecipe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A move to another device is a copy, which is all that a processor alone can show."""
+    moves: list[str] = []
+    to = torch.Tensor.to
+
+    def copied(tensor: torch.Tensor, *target: Any, **options: Any) -> torch.Tensor:
+        if tensor.requires_grad or not target or not isinstance(target[0], torch.device):
+            return to(tensor, *target, **options)
+        moves.append(str(target[0]))
+        return to(tensor, *target, **options).clone()
+
+    found = []
+    for offload in (False, True):
+        recipe = make_recipe(model={"offload_optimizer": offload})
+        team = build_team(recipe, AGENTS)
+        step(team, recipe)
+        moments = team.learners["coder_0"].state_dict()["optimizer"]["state"][0]["exp_avg"]
+        with monkeypatch.context() as patch:
+            patch.setattr(torch.Tensor, "to", copied)
+            team.learners["coder_0"].rest()
+        moved = team.learners["coder_0"].state_dict()["optimizer"]["state"][0]["exp_avg"]
+        assert (moved is not moments) == offload
+        step(team, recipe, 1)
+        found.append(parameters(team.learners["coder_0"].model))
+    assert set(moves) == {"cpu"}
+    assert same(found[0], found[1])
+
+
 def test_each_adapter_is_trained_by_its_own_learner_alone(make_recipe: MakeRecipe) -> None:
     recipe = make_recipe(model=LORA)
     team = build_team(recipe, AGENTS)
     before = parameters(team.reference.model)
-    own = {n for n in before if ".coder_0." in n}
+    own = {n for n in before if "<coder_0>" in n}
     env = make_env(recipe)
     episodes = collect(
         [env], plays(0, "train", 0, 3, "train"), team.policies, sampling_of(recipe, AGENTS, 1.0)
@@ -282,3 +340,9 @@ def test_an_export_says_what_is_wrong(mixed: Path, tmp_path: Path) -> None:
     with pytest.raises(CheckpointError, match="exists already"):
         export(mixed, "solver_0", tmp_path)
     assert list(tmp_path.iterdir()) == []
+    damaged = tmp_path / "damaged"
+    shutil.copytree(mixed, damaged)
+    (latest_checkpoint(damaged)[0] / "coder_0" / "model.safetensors").unlink()
+    with pytest.raises(ModelError, match="coder_0: cannot be loaded"):
+        export(damaged, "coder_0", tmp_path / "out" / "coder")
+    assert list(tmp_path.iterdir()) == [damaged]
