@@ -4,7 +4,8 @@ Arms differ from the recipe by a few settings. `process` pays each action the co
 `outcome` pays every action of an agent the task's outcome, and `outcome_last` its last action
 alone, which is the same where each agent acts once, as in this recipe; `mix` pays half of each.
 `only_solver` and its like train one role by `process` and freeze the others. Held-out problems are
-played before, during and after training.
+played before, during and after training. What the method promises is said to be borne out,
+contradicted or open; whatever comes out, the exit code is 0.
 
     python benchmarks/ablation.py                # hours on two cores; run it again to go on
     python benchmarks/ablation.py --table-only   # from the runs that are finished
@@ -20,7 +21,7 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from statistics import fmean
 
-from experiment import AGENTS, MODES, Job, default_jobs, run_all
+from experiment import AGENTS, MODES, Job, default_jobs, run_all, team_score
 
 from mappa_trainer.evaluate import Measure, change, coach_score, measure, outcome
 from mappa_trainer.runlog import RunDirectory
@@ -131,12 +132,6 @@ def level(interval: Interval) -> str:
     return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
 
 
-def team_score(record: Mapping[str, object]) -> float | None:
-    """Return the mean of the agents' coach scores; None where one of them has none."""
-    scores = [coach_score(agent)(record) for agent in AGENTS]
-    return None if None in scores else fmean(score for score in scores if score is not None)
-
-
 def learning_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
     """Yield outcome and coach score of each arm at each evaluation."""
     yield "| arm | seeds | rollout tokens | outcome [95 %] | by seed | team's coach score [95 %] |"
@@ -160,48 +155,61 @@ def learning_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
 
 def efficiency_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
     """Yield what each arm has over the same number of tokens, and against the reference arm."""
-    found = {arm: [points(job, mode, outcome) for job in own] for arm, own in jobs.items()}
-    budget = min(run[-1].tokens for runs in found.values() for run in runs)
+    found, budget = outcomes_of(jobs, mode)
     yield (
-        f"| arm | mean outcome over the first {budget:,} tokens [95 %] | against {REFERENCE} "
-        "| tokens to half right, by seed | last outcome against it |"
+        f"| arm | mean outcome over the first {budget:,} tokens [95 %] | by seed "
+        f"| less that of {REFERENCE} | tokens to half right, by seed "
+        f"| outcome at the end less that of {REFERENCE} |"
     )
-    yield "|" + "---|" * 5
+    yield "|" + "---|" * 6
     for arm, runs in found.items():
         own = [areas(run, budget) for run in runs]
         halves = [reached(_mean_curve(run), 0.5) for run in runs]
         cells = (
             arm,
             level(over_seeds(own)),
-            _against(found, jobs, arm, lambda run: areas(run, budget)),
+            ", ".join(f"{fmean(per_problem.values()):.2f}" for per_problem in own),
+            _cell(against(found, jobs, arm, lambda run: areas(run, budget))),
             ", ".join("never" if half is None else f"{half:,.0f}" for half in halves),
-            _against(found, jobs, arm, lambda run: run[-1].per_problem),
+            _cell(against(found, jobs, arm, lambda run: run[-1].per_problem)),
         )
         yield "| " + " | ".join(cells) + " |"
+
+
+def outcomes_of(
+    jobs: Mapping[str, list[Job]], mode: str
+) -> tuple[dict[str, list[list[Point]]], int]:
+    """Return each run's outcomes, and the number of tokens that all of the runs reached."""
+    found = {arm: [points(job, mode, outcome) for job in own] for arm, own in jobs.items()}
+    return found, min(run[-1].tokens for runs in found.values() for run in runs)
+
+
+def _cell(interval: Interval | None) -> str:
+    return "-" if interval is None else str(interval)
 
 
 def _mean_curve(run: Sequence[Point]) -> Curve:
     return [(point.tokens, fmean(point.per_problem.values())) for point in run]
 
 
-def _against(
+def against(
     found: Mapping[str, list[list[Point]]],
     jobs: Mapping[str, list[Job]],
     arm: str,
     value: Callable[[list[Point]], Mapping[str, float]],
-) -> str:
-    """Compare an arm with the reference on the seeds that both have."""
+) -> Interval | None:
+    """Return an arm less the reference on the seeds that both have; None where there are none."""
     if arm == REFERENCE or REFERENCE not in found:
-        return "-"
+        return None
     runs = {
         name: {job.seed: run for job, run in zip(jobs[name], found[name], strict=True)}
         for name in (arm, REFERENCE)
     }
     seeds = sorted(runs[arm].keys() & runs[REFERENCE].keys())
     if not seeds:
-        return "-"
+        return None
     ours, theirs = ([value(runs[name][seed]) for seed in seeds] for name in (arm, REFERENCE))
-    return str(difference(ours, theirs))
+    return difference(ours, theirs)
 
 
 def role_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
@@ -225,6 +233,45 @@ def role_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
                 yield "| " + " | ".join(cells) + " |"
 
 
+def verdict(promised: Interval) -> str:
+    """Say whether a quantity that is promised to be above 0 is."""
+    if promised.low > 0:
+        return "borne out"
+    return "contradicted" if promised.high < 0 else "open"
+
+
+def direction(change_of: Interval) -> str:
+    """Say whether a quantity changed, and how."""
+    if change_of.low > 0:
+        return "rises"
+    return "falls" if change_of.high < 0 else "no clear change"
+
+
+def efficiency_claims(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
+    """Yield whether the coach's scores teach with fewer tokens than each other reward."""
+    found, budget = outcomes_of(jobs, mode)
+    for arm in jobs:
+        gap = against(found, jobs, arm, lambda run: areas(run, budget))
+        if gap is not None:
+            ahead = Interval(-gap.mean, -gap.high, -gap.low)
+            yield (
+                f"- {verdict(ahead)}: {mode}, {REFERENCE} gets more right than {arm} over the same "
+                f"{budget:,} tokens: {ahead}"
+            )
+
+
+def role_claims(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:
+    """Yield what training one role did to each agent's coach score and the team's outcome."""
+    kinds = {agent: coach_score(agent) for agent in AGENTS} | {"the team's outcome": outcome}
+    for arm in sorted(jobs.keys() & ROLES.keys()):
+        for name, value in kinds.items():
+            runs = [points(job, mode, value) for job in jobs[arm]]
+            gain = difference(
+                [run[-1].per_problem for run in runs], [run[0].per_problem for run in runs]
+            )
+            yield f"- {direction(gain)}: {mode}, {arm}, {name}: {gain}"
+
+
 def page(jobs: Sequence[Job]) -> Iterator[str]:
     """Yield the Markdown of all that is finished, and name what is missing."""
     done = [job for job in jobs if job.finished()]
@@ -237,8 +284,10 @@ def page(jobs: Sequence[Job]) -> Iterator[str]:
         if rewards:
             yield from (f"### Rewards, {mode}", "", *learning_table(rewards, mode), "")
             yield from (*efficiency_table(rewards, mode), "")
+            yield from (*efficiency_claims(rewards, mode), "")
         if set(roles) & set(ROLES):
             yield from (f"### One role, {mode}", "", *role_table(roles, mode), "")
+            yield from (*role_claims(roles, mode), "")
     missing = [f"{job.arm} (seed {job.seed})" for job in jobs if not job.finished()]
     yield f"Missing: {', '.join(missing)}." if missing else "All runs are finished."
 
@@ -261,6 +310,7 @@ def main() -> int:
     if not arguments.table_only:
         run_all(jobs, arguments.jobs)
     text = "\n".join(page(jobs)) + "\n"
+    arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "table.md").write_text(text, encoding="utf-8")
     print(text)
     return 0

@@ -11,9 +11,11 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.errors import CheckpointError
+from mappa_trainer.evaluate import coach_score
 from mappa_trainer.recipe import Recipe, load_recipe
 from mappa_trainer.runlog import Record, RunDirectory
 
@@ -90,11 +92,25 @@ class Job:
 
 
 def run_all(jobs: Sequence[Job], at_a_time: int) -> None:
-    """Run what has not run yet."""
+    """Run what has not run yet; a run that fails is told, and the others go on."""
     for root in {job.root for job in jobs}:
         root.mkdir(parents=True, exist_ok=True)
     with ThreadPoolExecutor(at_a_time) as pool:
-        list(pool.map(Job.run, jobs))
+        list(pool.map(_run, jobs))
+
+
+def _run(job: Job) -> None:
+    try:
+        job.run()
+    except subprocess.CalledProcessError as error:
+        log = job.path.with_suffix(".log")
+        print(f"failed: {job.path}, exit code {error.returncode}, see {log}", flush=True)
+
+
+def team_score(record: Record) -> float | None:
+    """Return the mean of the agents' coach scores; None where one of them has none."""
+    scores = [coach_score(agent)(record) for agent in AGENTS]
+    return None if None in scores else fmean(score for score in scores if score is not None)
 
 
 def default_jobs() -> int:

@@ -13,9 +13,8 @@ import argparse
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import fmean
 
-from experiment import AGENTS, MODES, Job, default_jobs, run_all
+from experiment import AGENTS, MODES, Job, default_jobs, run_all, team_score
 
 from mappa_trainer.evaluate import (
     Measure,
@@ -41,12 +40,6 @@ def evaluations(job: Job, mode: str) -> tuple[list[Record], list[Record]]:
 def changed(job: Job, mode: str, value: Measure) -> Interval:
     """Return the change of a quantity on the held-out problems."""
     return change(*(measure(records, "", value) for records in evaluations(job, mode)))
-
-
-def team_score(record: Record) -> float | None:
-    """Return the mean of the agents' coach scores; None where one of them has none."""
-    scores = [coach_score(agent)(record) for agent in AGENTS]
-    return None if None in scores else fmean(score for score in scores if score is not None)
 
 
 def caught_up(job: Job, agent: str) -> str:
@@ -139,6 +132,8 @@ def main() -> int:
         for arm, changes in ARMS.items()
     ]
     run_all(jobs, arguments.jobs)
+    if missing := [str(job.path) for job in jobs if not job.finished()]:
+        sys.exit(f"no table yet, not finished: {', '.join(missing)}")
     claims = [claim for job in jobs for claim in findings(job)]
     text = [*rows(jobs), "", *(f"- {'yes' if ok else 'NO'}: {claim}" for ok, claim in claims)]
     (arguments.out / "table.md").write_text("\n".join(text) + "\n", encoding="utf-8")
