@@ -84,7 +84,8 @@ class Console:
             for name, value in metrics.items()
             if name.endswith("/score") and name.count("/") == 1
         )
-        took = metrics["seconds/collect"] + metrics["seconds/update"]
+        phases = ("collect", "logprobs", "update", "sync")
+        took = sum(metrics.get(f"seconds/{phase}", 0.0) for phase in phases)
         outcome = metrics.get("outcome", float("nan"))
         said = [
             f"iteration {iteration + 1:>3}/{self._total}",

@@ -7,9 +7,8 @@ critic, a group baseline, and any summing of rewards over an agent's actions.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import fmean
 
@@ -29,6 +28,7 @@ from mappa_trainer.console import Console
 from mappa_trainer.errors import AlarmError, TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report
 from mappa_trainer.health import alarms
+from mappa_trainer.phases import Phases, speeds
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
@@ -46,6 +46,7 @@ class Session:
     envs: Sequence[Env]
     team: Team
     console: Console
+    phases: Phases = field(default_factory=Phases)
 
     @property
     def agents(self) -> list[str]:
@@ -108,6 +109,7 @@ def train(session: Session, first: int) -> bool:
                     saved = _save(session, done)
                 _heed_alarms(session)
             _evaluate(session, done, events, stop.check)
+            _add_events(events, session.phases.take(), done)
             console.finished(run)
         except (Stopped, UnjudgedError, AlarmError) as reason:
             if saved != done:
@@ -145,13 +147,12 @@ def _heed_alarms(session: Session) -> None:
 def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Metrics:
     """Collect, update every agent, sync; return the iteration's metrics."""
     recipe, team, console = session.recipe, session.team, session.console
-    began = time.monotonic()
     todo = _plays(recipe, iteration)
     phase, temperature = f"train-{iteration:04d}", recipe.sampling.temperature
     progress = console.phase(f"iteration {iteration + 1}", check)
-    episodes, records = _play(session, phase, todo, temperature, progress)
+    with session.phases.of("collect"):
+        episodes, records = _play(session, phase, todo, temperature, progress)
     check_share(unscored(records), recipe.train.max_unscored, phase, session.run.path)
-    collected = time.monotonic()
     metrics = _team_metrics(records, session.agents)
     check()
     for weights in team.weights:
@@ -160,13 +161,25 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
             continue
         console.show(f"iteration {iteration + 1}: {', '.join(weights.agents)} learns")
         metrics |= update_learner(
-            recipe, learner, team.reference, episodes, weights.agents, iteration
+            recipe, learner, team.reference, episodes, weights.agents, iteration, session.phases
         )
-        team.sync(weights.name)
+        with session.phases.of("sync"):
+            team.sync(weights.name)
     _check_trained(metrics, session.agents, iteration)
-    metrics["seconds/collect"] = collected - began
-    metrics["seconds/update"] = time.monotonic() - collected
-    return metrics
+    return metrics | _time_metrics(session, episodes, metrics)
+
+
+def _time_metrics(session: Session, episodes: Sequence[Episode], metrics: Metrics) -> Metrics:
+    """Tell how many tokens were dealt with, and how long the phases since the last row took."""
+    played = [t.generation.token_ids for episode in episodes for t in episode.transitions]
+    trained = [
+        int(metrics.get(f"{weights.agents[0]}/trained_tokens", 0))
+        for weights in session.team.weights
+    ]
+    tokens = {"collect": sum(map(len, played)), "update": sum(trained)}
+    seconds = session.phases.take()
+    counts = {"generated_tokens": tokens["collect"], "trained_tokens": tokens["update"]}
+    return counts | seconds | speeds(seconds, tokens)
 
 
 def _plays(recipe: Recipe, iteration: int) -> list[Play]:
@@ -235,7 +248,8 @@ def _evaluate(
         progress = session.console.phase(f"evaluation after {iteration}, {mode}", check)
         todo = plays(recipe.train.seed, "eval", 0, recipe.eval.problems, "test")
         phase = f"eval-{iteration:04d}-{mode}"
-        _, records = _play(session, phase, todo, temperature, progress)
+        with session.phases.of("evaluate"):
+            _, records = _play(session, phase, todo, temperature, progress)
         measured = {one.name: one.mean for one in report(records, agents)}
         for name, value in (measured | unscored_metrics(records, agents)).items():
             events.add_scalar(f"eval_{mode}/{name}", value, iteration)
@@ -252,6 +266,10 @@ def _events(run: RunDirectory, first: int) -> SummaryWriter:
 
 def _log(run: RunDirectory, events: SummaryWriter, iteration: int, metrics: Metrics) -> None:
     run.add_metrics({"iteration": iteration, **metrics})
+    _add_events(events, metrics, iteration)
+
+
+def _add_events(events: SummaryWriter, metrics: Metrics, iteration: int) -> None:
     for name, value in metrics.items():
         events.add_scalar(name, value, iteration)
 
@@ -260,9 +278,10 @@ def _save(session: Session, done: int) -> int:
     session.console.show(f"saving the checkpoint after {done} iterations")
     keep = session.recipe.train.keep_checkpoints
     team = session.team
-    save_checkpoint(
-        session.run.path, done, team.learners, team.tokenizer, keep, players=team.players
-    )
+    with session.phases.of("save"):
+        save_checkpoint(
+            session.run.path, done, team.learners, team.tokenizer, keep, players=team.players
+        )
     return done
 
 

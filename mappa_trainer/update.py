@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pstdev
 
 import torch
 from torch import Tensor
@@ -16,6 +17,7 @@ from mappa_trainer.batching import Pair
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
+from mappa_trainer.phases import Phases
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.returns import returns_to_go
 from mappa_trainer.seeds import derive_seed
@@ -32,6 +34,7 @@ def update_learner(
     episodes: Sequence[Episode],
     agents: Sequence[str],
     iteration: int,
+    phases: Phases | None = None,
 ) -> Metrics:
     """Train one set of weights on an iteration's episodes.
 
@@ -43,6 +46,7 @@ def update_learner(
         agents: Who plays these weights: one agent, or several that share them. Advantages are
             computed for each of them alone; their samples go into the same mini-batches.
         iteration: Counts from 0.
+        phases: Where the time of the `logprobs` and of the `update` is counted.
 
     Returns:
         Metrics named `<agent>/<name>`; those of the optimiser steps are equal for all `agents`.
@@ -51,13 +55,15 @@ def update_learner(
         TrainingError: the engine's log-probabilities are not the learner's, actions cannot be
             compared, or something that enters the loss is not finite.
     """
+    phases = phases or Phases()
     batch = _batch(recipe, episodes, agents, iteration)
     metrics = {agent: _counts(batch, agent) for agent in agents}
     if not batch.selected:
         for _ in batch.mini_batches:
             learner.update([], objective_of(recipe))
         return _named(metrics)
-    judged = _judge(batch, learner, reference)
+    with phases.of("logprobs"):
+        judged = _judge(batch, learner, reference)
     advantages: dict[int, Tensor] = {}
     for agent in agents:
         rows = [i for i, one in enumerate(judged) if one.transition.agent == agent]
@@ -69,8 +75,9 @@ def update_learner(
             advantages |= zip(rows, values, strict=True)
             metrics[agent] |= found
     samples = [_sample(one, advantages[i]) for i, one in enumerate(judged)]
-    taken = _update_metrics(_optimise(recipe, learner, batch, samples))
-    learner.rest()
+    with phases.of("update"):
+        taken = _update_metrics(_optimise(recipe, learner, batch, samples))
+        learner.rest()
     return _named({agent: own | taken for agent, own in metrics.items()})
 
 
@@ -197,11 +204,11 @@ def _check_shapes(agent: str, actions: Sequence[Action], advantages: Sequence[Te
 
 
 def _reward_metrics(judged: Sequence[_Judged]) -> Metrics:
-    rewards = torch.tensor([one.transition.reward for one in judged])
+    rewards = [float(r) for one in judged if (r := one.transition.reward) is not None]
     cut = sum(one.transition.generation.finish_reason == "length" for one in judged)
     return {
-        "reward": float(rewards.mean()),
-        "reward_std": float(rewards.std(correction=0)),
+        "reward": fmean(rewards),
+        "reward_std": pstdev(rewards),  # exactly 0 for equal ones, which tensors do not give
         "kl": float(torch.cat([divergence.k1(one.old, one.ref) for one in judged]).mean()),
         "cut_share": cut / len(judged),
     }

@@ -28,6 +28,7 @@ from mappa_trainer.show import show_episode
 from mappa_trainer.types import Transition
 
 AGENTS = ["solver_0", "coder_0", "verifier_0"]
+CLOCK = ("seconds/", "tokens_per_second/")
 MakeRecipe = Callable[..., Recipe]
 Coached = Callable[..., None]
 PRICE = Spent(calls=1, input_tokens=100, output_tokens=10, usd=0.25)
@@ -70,7 +71,7 @@ def coached(monkeypatch: pytest.MonkeyPatch) -> Coached:
 def history(path: Path) -> list[dict[str, Any]]:
     """The metrics of a run but for the clock."""
     return [
-        {name: value for name, value in row.items() if not name.startswith("seconds/")}
+        {name: value for name, value in row.items() if not name.startswith(CLOCK)}
         for row in RunDirectory.open(path).metrics()
     ]
 
