@@ -158,6 +158,13 @@ def test_a_reward_of_zero_is_a_reward(make_recipe: MakeRecipe) -> None:
     assert metrics["reward"] == 0.5
 
 
+def test_equal_rewards_deviate_by_exactly_nothing(make_recipe: MakeRecipe) -> None:
+    """Seven times 0.1 in single precision deviates by 7e-9, and no alarm is raised."""
+    episodes = [episode(i, transition([i], 0.1)) for i in range(7)]
+    metrics, _ = run(make_recipe(), episodes, {(i,): [-1.0] for i in range(7)})
+    assert metrics["reward_std"] == 0.0
+
+
 def test_without_anything_to_train_on_no_step_is_taken(make_recipe: MakeRecipe) -> None:
     metrics, learner = run(make_recipe(), [episode(0, transition([1], None))], {})
     assert metrics == {"actions": 0, "dropped": 1, "dropped_unscored": 1}
