@@ -57,6 +57,7 @@ def _rules(
     yield "equal_scores", table.equal_scores, _equal_scores(rows, agent, table)
     yield "entropy_collapse", table.entropy_collapse, _entropy_collapse(rows, agent, table)
     yield "length_blow_up", table.length_blow_up, _length_blow_up(rows, agent, table)
+    yield "truncation", table.truncation, _truncation(rows, agent, table)
     yield "kl_blow_up", table.kl_blow_up, _kl_blow_up(rows, agent, table)
 
 
@@ -96,6 +97,29 @@ def _length_blow_up(
                 iteration,
                 f"writes {tokens:.0f} tokens an action, after {values[0][1]:.0f} at first",
             )
+
+
+def _truncation(rows: Sequence[Row], agent: str, table: AlarmsTable) -> Iterator[tuple[int, str]]:
+    length, limit = 0, table.truncation.iterations
+    for row in rows:
+        if (share := _cut_share(row, agent)) is None:
+            continue
+        length = length + 1 if share > table.truncation.share else 0
+        if length >= limit:
+            yield (
+                int(row["iteration"]),
+                f"reached its token limit with {share:.0%} of its actions, above "
+                f"{table.truncation.share:.0%} for {limit} iterations in a row",
+            )
+
+
+def _cut_share(row: Row, agent: str) -> float | None:
+    """Return the share of actions that were cut off, those left out for it included."""
+    kept = float(row.get(f"{agent}/actions", 0))
+    left_out = float(row.get(f"{agent}/dropped_truncated", 0))
+    if not kept + left_out:
+        return None
+    return (kept * float(row.get(f"{agent}/cut_share", 0.0)) + left_out) / (kept + left_out)
 
 
 def _kl_blow_up(rows: Sequence[Row], agent: str, table: AlarmsTable) -> Iterator[tuple[int, str]]:

@@ -181,6 +181,15 @@ class LengthBlowUp(AlarmRule):
     """Times their mean length in the first iteration."""
 
 
+class Truncation(AlarmRule):
+    """Nearly all actions of an agent are cut off by the token limit."""
+
+    share: float = Field(default=0.95, gt=0, lt=1)
+    """Of the agent's actions; the rule holds above it."""
+    iterations: int = Field(default=10, ge=1)
+    """In a row."""
+
+
 class KLBlowUp(AlarmRule):
     """The policy is far from the reference."""
 
@@ -196,4 +205,5 @@ class AlarmsTable(BaseModel):
     equal_scores: EqualScores = EqualScores()
     entropy_collapse: EntropyCollapse = EntropyCollapse()
     length_blow_up: LengthBlowUp = LengthBlowUp()
+    truncation: Truncation = Truncation()
     kl_blow_up: KLBlowUp = KLBlowUp()

@@ -54,6 +54,29 @@ def test_length_is_compared_with_the_first() -> None:
     assert raised(rows("tokens", 10, 20, 41)) == [("length_blow_up", 2, False)]
 
 
+def cut(actions: int, share: float, left_out: int = 0) -> dict[str, float]:
+    return {"ann/actions": actions, "ann/cut_share": share, "ann/dropped_truncated": left_out}
+
+
+def test_actions_that_are_cut_off_are_counted_in_a_row() -> None:
+    two = {"truncation": {"share": 0.5, "iterations": 2}}
+    mostly, half, nobody = cut(4, 0.75), cut(4, 0.5), {"ann/actions": 0}
+
+    def found(*counts: dict[str, float]) -> list[tuple[str, int, bool]]:
+        return raised([{"iteration": i} | row for i, row in enumerate(counts)], **two)
+
+    assert found(mostly, half, mostly) == []
+    assert found(mostly, nobody, mostly) == [("truncation", 2, False)]
+
+
+def test_actions_left_out_because_they_were_cut_off_count_as_cut_off() -> None:
+    one = {"truncation": {"share": 0.5, "iterations": 1}}
+    assert raised([{"iteration": 0} | cut(2, 0.0, left_out=2)], **one) == []
+    assert raised([{"iteration": 0} | cut(2, 0.0, left_out=3)], **one) == [("truncation", 0, False)]
+    all_left_out = {"iteration": 0, "ann/actions": 0, "ann/dropped_truncated": 3}
+    assert raised([all_left_out], **one) == [("truncation", 0, False)]
+
+
 def test_a_kl_beyond_its_limit() -> None:
     assert raised(rows("kl", 0.0, 1.0), kl_blow_up={"nats": 1.0}) == []
     assert raised(rows("kl", 0.0, 1.1), kl_blow_up={"nats": 1.0}) == [("kl_blow_up", 1, False)]
