@@ -144,6 +144,20 @@ def test_without_a_ledger_an_action_earns_what_last_paid_at_the_agents_next_turn
     assert all(t.ledger is None and t.turn is None for t in episode.transitions)
 
 
+def test_policies_act_in_the_thread_that_collects() -> None:
+    """A tokenizer must not be used by several threads at a time."""
+    threads: set[int] = set()
+
+    class Watched(Scripted):
+        def act(self, *arguments: Any) -> list[Generation]:
+            threads.add(threading.get_ident())
+            return super().act(*arguments)
+
+    team = {name: Watched(name) for name in TEAM}
+    collect([Relay(), Relay()], [Play(i, 5, {"task": 0}) for i in range(4)], team, SAMPLING)
+    assert threads == {threading.get_ident()}
+
+
 def test_what_is_paid_at_the_end_lands_on_the_last_action_of_each_agent(
     team: dict[str, Scripted],
 ) -> None:

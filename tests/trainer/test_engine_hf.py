@@ -78,6 +78,12 @@ def test_sampler_and_learner_agree_at_the_same_temperature(
     assert gap(temperature * 1.5) > 0.05
 
 
+def test_sampling_settings_in_the_models_own_file_are_not_used(model: PreTrainedModel) -> None:
+    before = make_engine(model).generate(PROMPTS, SEEDS, Sampling(1.0, 8))
+    model.generation_config.update(do_sample=True, temperature=0.2, top_k=1, top_p=0.1)
+    assert make_engine(model).generate(PROMPTS, SEEDS, Sampling(1.0, 8)) == before
+
+
 def test_temperature_zero_is_greedy_and_reports_temperature_one(model: PreTrainedModel) -> None:
     engine = make_engine(model, eos_ids=[EOS])
     first, second = (engine.generate(PROMPTS, s, Sampling(0.0, 8)) for s in (SEEDS, SEEDS[::-1]))
