@@ -56,4 +56,8 @@ def assert_same_state(state: Any, other: Any) -> None:
 
 
 def without_clock(row: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in row.items() if not name.startswith(("seconds/", "tokens_per_second/"))}
+    return {
+        name: value
+        for name, value in row.items()
+        if not name.startswith(("seconds/", "tokens_per_second/"))
+    }
