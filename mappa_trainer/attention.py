@@ -98,6 +98,9 @@ def _packed(
         k, v = (_with_prefix(tensor, group).transpose(1, 2) for tensor in (key, value))
         prefix = len(group.prefix)
         mask = _causal(width, prefix, window, query.device)
+        if mask is not None and query.device.type != "cpu":
+            # a GPU's fast kernels take a mask, or fewer heads of keys than of queries, not both
+            k, v = (t.repeat_interleave(q.shape[1] // t.shape[1], dim=1) for t in (k, v))
         attended = scaled_dot_product_attention(
             q, k, v, attn_mask=mask, is_causal=mask is None, scale=scaling, enable_gqa=True
         )

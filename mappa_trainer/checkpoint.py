@@ -124,7 +124,7 @@ def load_state(checkpoint: Path, name: str, learner: Learner) -> None:
     """
     path = checkpoint / "state" / f"{name}.pt"
     try:
-        learner.load_state_dict(torch.load(path, weights_only=True))
+        learner.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
     except Exception as error:  # the reader raises whatever a damaged file makes it raise
         raise CheckpointError(
             f"{path}: the optimiser state cannot be loaded: {type(error).__name__}; "

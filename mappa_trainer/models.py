@@ -66,6 +66,23 @@ def resolve_model(name_or_path: str | Path, cache_dir: Path | None = None) -> Pa
     return target
 
 
+def find_device(name: str) -> torch.device:
+    """Return a device by its name: `cpu`, `cuda`, `cuda:1`, or `auto` for a GPU if there is one.
+
+    Raises:
+        ModelError: this machine, or this build of PyTorch, has no such device.
+    """
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    device = torch.device(("cuda" if count else "cpu") if name == "auto" else name)
+    if device.type == "cuda" and (device.index or 0) >= count:
+        build = "" if torch.version.cuda else " with CUDA (this one has none)"
+        raise ModelError(
+            f"model.device {name!r} is not there: PyTorch sees {count} GPUs; choose 'auto' or "
+            f"'cpu', or install a driver and a build of PyTorch{build}"
+        )
+    return device
+
+
 def load_model(path: Path, dtype: torch.dtype = torch.float32) -> PreTrainedModel:
     """Load a causal language model from a folder, in evaluation mode (no dropout).
 

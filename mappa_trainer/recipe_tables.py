@@ -40,6 +40,8 @@ class ModelTable(BaseModel):
 
     base: str
     """A Hugging Face folder, or a name `mappa_trainer.models` knows."""
+    device: str = Field(default="auto", pattern=r"^(auto|cpu|cuda(:\d+)?)$")
+    """Where all weights are; `auto` is the first GPU, or the processor where there is none."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """Of the matrix products in training; weights are always float32."""
     sampler_precision: Literal["float32", "bfloat16"] = "bfloat16"

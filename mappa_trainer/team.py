@@ -22,7 +22,7 @@ from mappa_trainer.engines.hf import HFEngine, LMPolicy, copy_as
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
-from mappa_trainer.models import load_model, load_tokenizer, resolve_model
+from mappa_trainer.models import find_device, load_model, load_tokenizer, resolve_model
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import TaskIds
 from mappa_trainer.seeds import derive_seed
@@ -179,18 +179,24 @@ class _Models:
 def _load_models(
     recipe: Recipe, plan: list[Weights], base_folder: Path, checkpoint: Path | None
 ) -> _Models:
-    base = load_model(base_folder).requires_grad_(False)
+    device = find_device(recipe.model.device)
+    base = _placed(load_model(base_folder), device).requires_grad_(False)
     full = {}
     for weights in plan:
         folder = checkpoint / weights.name if checkpoint else None
         if weights.tuning == "full":
-            full[weights.name] = load_model(folder or base_folder)
+            full[weights.name] = _placed(load_model(folder or base_folder), device)
         elif weights.tuning == "lora" and folder:
             load_adapter(base, weights.name, folder)
         elif weights.tuning == "lora":
             seed = derive_seed(recipe.train.seed, "lora", weights.name)
             add_adapter(base, weights.name, recipe.model.lora, seed)
     return _Models(base, full)
+
+
+def _placed(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:
+    placed: PreTrainedModel = model.to(device)  # type: ignore[arg-type]
+    return placed
 
 
 def _engines(
