@@ -129,7 +129,7 @@ def difference(
 
 def level(interval: Interval) -> str:
     """Show an interval that is no change."""
-    return f"{interval.mean:.2f} [{interval.low:.2f}, {interval.high:.2f}]"
+    return f"{interval.mean:z.2f} [{interval.low:z.2f}, {interval.high:z.2f}]"
 
 
 def learning_table(jobs: Mapping[str, list[Job]], mode: str) -> Iterator[str]:

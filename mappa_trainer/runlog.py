@@ -29,6 +29,7 @@ TaskIds = Mapping[str, Sequence[str]]
 """The ids of the tasks of each split."""
 
 _TRAINING = re.compile(r"train-(\d{4,})")
+_UNFINISHED = "config.json.partial"
 
 
 class RunDirectory:
@@ -45,14 +46,15 @@ class RunDirectory:
             RunDirectoryError: the path holds something already, or cannot be written.
         """
         try:
-            if path.exists() and (not path.is_dir() or any(path.iterdir())):
+            if path.exists() and not _is_free(path):
                 raise RunDirectoryError(
                     f"{path}: exists already and is not empty; name another with --out, or "
                     f"continue it with --resume {path}"
                 )
-            (path / "episodes").mkdir(parents=True)
+            (path / "episodes").mkdir(parents=True, exist_ok=True)
             text = recipe.model_dump_json(indent=2)
-            (path / "config.json").write_text(text + "\n", encoding="utf-8")
+            (path / _UNFINISHED).write_text(text + "\n", encoding="utf-8")
+            os.replace(path / _UNFINISHED, path / "config.json")
         except RunDirectoryError:
             raise
         except OSError as error:
@@ -174,6 +176,14 @@ class RunDirectory:
     def _training_episodes(self) -> list[tuple[int, str]]:
         found = [_TRAINING.fullmatch(name) for name in self.episode_names()]
         return sorted((int(match[1]), match[0]) for match in found if match)
+
+
+def _is_free(path: Path) -> bool:
+    """Whether a directory is empty, or holds what a crash left of one that was being made."""
+    if not path.is_dir():
+        return False
+    left = {entry.name for entry in path.iterdir()} <= {"episodes", _UNFINISHED}
+    return left and not any((path / "episodes").glob("*"))
 
 
 def episode_record(episode: Episode) -> dict[str, Any]:

@@ -18,7 +18,7 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+        return f"{self.mean:+z.2f} [{self.low:+z.2f}, {self.high:+z.2f}]"
 
 
 def bootstrap(values: Sequence[float], resamples: int = 10_000, seed: int = 0) -> Interval:

@@ -215,8 +215,13 @@ def _reward_metrics(judged: Sequence[_Judged]) -> Metrics:
 
 
 def _return_metrics(actions: Sequence[Action], kl_coef: float, gamma: float) -> Metrics:
-    """Tell how returns spread over tokens, and which share of their size the KL has."""
-    scores, kls = [action.score for action in actions], [action.kl for action in actions]
+    """Tell how returns spread over tokens, and which share of their size the KL has.
+
+    Where an estimator gets joint returns, it is these that an action earns.
+    """
+    joint = [action.joint_return for action in actions]
+    scores = [a.score if j is None else j for a, j in zip(actions, joint, strict=True)]
+    kls = [action.kl for action in actions]
     nothing = [0.0] * len(actions)
     of_score, of_kl = (
         torch.cat(returns_to_go(s, kls, kl_coef=c, gamma=gamma))

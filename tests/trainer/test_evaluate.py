@@ -49,6 +49,11 @@ def test_bootstrap_of_constant_differences_has_no_width() -> None:
     assert bootstrap([3.0]) == Interval(3.0, 3.0, 3.0)
 
 
+def test_a_change_that_rounds_to_nothing_has_no_minus_sign() -> None:
+    assert str(Interval(-0.0, -0.004, 0.004)) == "+0.00 [+0.00, +0.00]"
+    assert str(Interval(-0.5, -1.0, 0.0)) == "-0.50 [-1.00, +0.00]"
+
+
 def test_bootstrap_interval_is_that_of_the_mean() -> None:
     values = np.random.default_rng(4).normal(2.0, 3.0, size=400).tolist()
     found = bootstrap(values)

@@ -159,6 +159,25 @@ def test_an_empty_directory_can_become_a_run(
     assert json.loads((tmp_path / "empty" / "config.json").read_text())["name"] == "tiny"
 
 
+def test_what_a_crash_left_of_a_new_run_is_in_nobodys_way(
+    make_recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    (tmp_path / "cut" / "episodes").mkdir(parents=True)
+    (tmp_path / "cut" / "config.json.partial").write_text('{"na')
+    run = RunDirectory.create(tmp_path / "cut", make_recipe())
+    assert run.recipe() == make_recipe()
+    assert sorted(path.name for path in run.path.iterdir()) == ["config.json", "episodes"]
+
+
+def test_episodes_without_a_config_are_left_alone(
+    make_recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    (tmp_path / "mine" / "episodes").mkdir(parents=True)
+    (tmp_path / "mine" / "episodes" / "train-0000.jsonl").write_text("{}")
+    with pytest.raises(RunDirectoryError, match="is not empty; name another with --out"):
+        RunDirectory.create(tmp_path / "mine", make_recipe())
+
+
 def test_a_directory_that_holds_something_is_left_alone(
     make_recipe: Callable[..., Recipe], tmp_path: Path
 ) -> None:

@@ -387,9 +387,10 @@ def test_magrpo_pays_an_agent_for_what_the_team_earns_after_it(make_recipe: Make
     recipe = make_recipe(
         algorithm={"advantage": "magrpo"}, train={"updates": 1, "episodes": 2, "samples": 2}
     )
-    _, found = train_team(recipe)
+    metrics, found = train_team(recipe)
     # Ann's joint returns are 1.75 and 0.25, bob's 0.75 and 0.25.
     assert found == pytest.approx({(0,): 0.75, (1,): -0.75, (10,): 0.25, (11,): -0.25})
+    assert (metrics["ann/return_std"], metrics["bob/return_std"]) == pytest.approx((0.75, 0.25))
 
 
 @pytest.fixture(scope="module")
