@@ -73,9 +73,9 @@ def collect(
     episodes: list[Episode] = []
     for start in range(0, len(todo), len(envs)):
         chunk = todo[start : start + len(envs)]
-        tables = [_Table(env, play) for env, play in zip(envs, chunk, strict=False)]
-        with _workers() as pool:
-            list(pool.map(_Table.begin, tables))
+        tables = [Table(env, play) for env, play in zip(envs, chunk, strict=False)]
+        with workers(os.cpu_count() or 1) as pool:
+            list(pool.map(Table.begin, tables))
             for agent, waiting in _rounds(tables):
                 progress(f"{agent} acts in {len(waiting)} episodes")
                 acted = policies[agent].act(
@@ -83,15 +83,15 @@ def collect(
                     [table.action_seed() for table in waiting],
                     sampling[agent],
                 )
-                list(pool.map(_Table.act, waiting, acted))
+                list(pool.map(Table.act, waiting, acted))
         episodes += [table.episode() for table in tables]
     return episodes
 
 
 @contextmanager
-def _workers() -> Iterator[ThreadPoolExecutor]:
+def workers(count: int) -> Iterator[ThreadPoolExecutor]:
     """Give threads for what environments do; what ends the block early does not wait for them."""
-    pool = ThreadPoolExecutor(max_workers=os.cpu_count())
+    pool = ThreadPoolExecutor(max_workers=count)
     try:
         yield pool
     except BaseException:
@@ -100,7 +100,7 @@ def _workers() -> Iterator[ThreadPoolExecutor]:
     pool.shutdown()
 
 
-def _rounds(tables: Sequence[_Table]) -> Iterator[tuple[str, list[_Table]]]:
+def _rounds(tables: Sequence[Table]) -> Iterator[tuple[str, list[Table]]]:
     """Yield an agent and the episodes that wait for it, earliest agent first, until none waits.
 
     Draining the earliest agent lets later ones gather, so each policy acts in large batches.
@@ -123,7 +123,7 @@ class _Action:
 
 
 @dataclass
-class _Table:
+class Table:
     """One environment with the episode being played in it."""
 
     env: Env

@@ -8,10 +8,9 @@ from typing import Any
 
 import pettingzoo
 import pytest
-from gymnasium import spaces
-from pettingzoo import AECEnv
+from relay import TEAM, Relay
 
-from mappa_trainer.collect import Play, _workers, collect, plays
+from mappa_trainer.collect import Play, collect, plays, workers
 from mappa_trainer.engines import Completion
 from mappa_trainer.engines.hf import LMPolicy
 from mappa_trainer.errors import TrainingError
@@ -19,77 +18,7 @@ from mappa_trainer.policy import Conversation
 from mappa_trainer.testing import byte_tokenizer
 from mappa_trainer.types import Episode, Generation, Sampling
 
-TEAM = ("ann", "bob", "cat")
 SAMPLING = dict.fromkeys(TEAM, Sampling(1.0, 8))
-
-
-class Relay(AECEnv[str, Any, str]):
-    """Agents act in a given order; the n-th action of the episode, from 1, is paid n.
-
-    Args:
-        orders: Who acts, for each value of the reset option `task`.
-        ledger: From an agent and its number of actions to its `info["ledger"]`.
-        bonus: Paid to every agent with the last action.
-    """
-
-    def __init__(
-        self,
-        orders: Sequence[Sequence[str]] = (TEAM * 2,),
-        ledger: Mapping[str, Sequence[Mapping[str, Any]]] | None = None,
-        bonus: float = 0.0,
-    ) -> None:
-        super().__init__()
-        self.possible_agents = list(TEAM)
-        self.orders, self.ledger, self.bonus = orders, ledger, bonus
-        self.played: list[Mapping[str, Any]] = []
-
-    def observation_space(self, agent: str) -> spaces.Space[Any]:
-        return spaces.Dict({})
-
-    def action_space(self, agent: str) -> spaces.Space[str]:
-        return spaces.Text(99)  # type: ignore[return-value]
-
-    def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
-        self.played.append({"seed": seed, "options": options})
-        self.task = (options or {}).get("task", 0)
-        self.left = list(self.orders[self.task % len(self.orders)])
-        self.texts: list[str] = []
-        self.agents = list(self.possible_agents)
-        self.rewards = dict.fromkeys(self.agents, 0.0)
-        self._cumulative_rewards = dict.fromkeys(self.agents, 0.0)
-        self.terminations = dict.fromkeys(self.agents, False)
-        self.truncations = dict.fromkeys(self.agents, False)
-        self.infos = {agent: {} for agent in self.agents}
-        self._skip_agent_selection = None
-        self.agent_selection = self.left.pop(0)
-
-    def observe(self, agent: str) -> Any:
-        content = f"task {self.task}: " + " ".join(self.texts)
-        return {"messages": ({"role": "user", "content": content},)}
-
-    def step(self, action: str | None) -> None:  # type: ignore[override]
-        agent = self.agent_selection
-        if self.terminations[agent]:
-            self._was_dead_step(action)  # type: ignore[arg-type]
-            return
-        assert action is not None
-        self.texts.append(action)
-        self._cumulative_rewards[agent] = 0.0
-        self._clear_rewards()
-        self.rewards[agent] = float(len(self.texts))
-        if self.left:
-            self.agent_selection = self.left.pop(0)
-        else:
-            self._end()
-        self._accumulate_rewards()
-
-    def _end(self) -> None:
-        for agent in self.agents:
-            self.rewards[agent] += self.bonus
-            self.terminations[agent] = True
-            if self.ledger is not None:
-                self.infos[agent]["ledger"] = self.ledger[agent]
-        self._deads_step_first()
 
 
 @dataclass
@@ -394,7 +323,7 @@ def test_an_interrupt_does_not_wait_for_an_environment_that_hangs() -> None:
     released, interrupted = threading.Event(), threading.Event()
 
     def hang_and_interrupt() -> None:
-        with suppress(KeyboardInterrupt), _workers() as pool:
+        with suppress(KeyboardInterrupt), workers(1) as pool:
             pool.submit(released.wait, 30)
             raise KeyboardInterrupt
         interrupted.set()
