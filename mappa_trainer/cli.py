@@ -77,8 +77,11 @@ def evaluate(
         int | None, typer.Option(min=1, help="Default: eval.problems of the recipe.")
     ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Most likely tokens.")] = False,
+    coach: Annotated[
+        bool, typer.Option("--coach", help="Have actions judged, as the recipe says.")
+    ] = False,
 ) -> None:
-    """Evaluate the newest checkpoint of a run.
+    """Evaluate the newest checkpoint of a run. No coach is asked without --coach.
 
     Example: mappa eval runs/mathchat-cpu --split test --samples 4
     """
@@ -88,7 +91,7 @@ def evaluate(
     if split not in ("train", "test"):
         raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
     chosen: Literal["train", "test"] = "train" if split == "train" else "test"
-    evaluate_run(run, chosen, samples, problems, greedy)
+    evaluate_run(run, chosen, samples, problems, greedy, coach)
 
 
 def compare(

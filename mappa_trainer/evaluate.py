@@ -148,7 +148,9 @@ def _report_type(
 
 
 def _scores(records: Sequence[Record], agent: str) -> list[Measurement]:
-    """Measure an agent's scores; those in hindsight where the coach looked back."""
+    """Measure an agent's scores, where a coach was to judge; those in hindsight where it did."""
+    if all(action["ledger"] is None for record in records for action in _actions(record, agent)):
+        return []
     first = measure(records, f"{agent}/score", coach_score(agent))
     second = measure(records, f"{agent}/hindsight_score", coach_score(agent, "hindsight_score"))
     return [first, second] if second.per_problem else [first]

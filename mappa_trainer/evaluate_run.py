@@ -14,7 +14,7 @@ from mappa_trainer.console import measurement_table
 from mappa_trainer.evaluate import report
 from mappa_trainer.rates import rate_line, rates
 from mappa_trainer.runlog import RunDirectory, episode_record
-from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids
+from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids, without_coach
 
 AT_A_TIME = 64
 """Episodes played in lockstep."""
@@ -26,15 +26,19 @@ def evaluate_run(
     samples: int,
     problems: int | None,
     greedy: bool,
+    coach: bool = False,
 ) -> None:
     """Evaluate and print a table; the episodes are stored in the run directory.
+
+    Without `coach` the environment is made without the recipe's table of that name, so that
+    nobody is asked and nothing is spent.
 
     Raises:
         RunDirectoryError: there is no run at `path`, or its tasks are others now.
         CheckpointError: the run has no checkpoint yet.
     """
     run = RunDirectory.open(path)
-    recipe = run.recipe()
+    recipe = run.recipe() if coach else without_coach(run.recipe())
     checkpoint, iteration = latest_checkpoint(path)
     count = problems or recipe.eval.problems
     envs = [make_env(recipe) for _ in range(min(AT_A_TIME, count * samples))]
@@ -50,7 +54,7 @@ def evaluate_run(
     for env in envs:
         env.close()
     mode = "greedy" if greedy else "sampled"
-    name = f"{split}-after-{iteration:04d}-{mode}-{count}x{samples}"
+    name = f"{split}-after-{iteration:04d}-{mode}-{count}x{samples}{'-coached' if coach else ''}"
     run.write_episodes(name, episodes)
     records = [episode_record(episode) for episode in episodes]
     run.add_costs(cost_rows(name, records))
@@ -58,6 +62,6 @@ def evaluate_run(
     rich.print(measurement_table(title, report(records, agents)))
     for line in map(rate_line, rates(records, samples)):
         rich.get_console().print(line, highlight=False, markup=False)
-    coach = (in_words(unscored(records).failures), coach_line(cost(records)))
-    for line in (*filter(None, coach), f"episodes: {run.path / 'episodes' / name}.jsonl"):
+    judging = (in_words(unscored(records).failures), coach_line(cost(records)))
+    for line in (*filter(None, judging), f"episodes: {run.path / 'episodes' / name}.jsonl"):
         rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)

@@ -65,6 +65,11 @@ def make_env(recipe: Recipe) -> Env:
         raise RecipeError(f"env.id {table.id!r} does not take these tables: {error}") from None
 
 
+def without_coach(recipe: Recipe) -> Recipe:
+    """Return the recipe of the bare environment, in which no coach is asked."""
+    return recipe.model_copy(update={"coach": None})
+
+
 def check_recipe(recipe: Recipe, env: Env) -> None:
     """Check what of a recipe can be checked once an environment is there, before a run.
 

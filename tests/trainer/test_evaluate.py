@@ -271,11 +271,13 @@ def test_an_evaluation_says_what_is_unscored_and_what_the_coach_cost(
     monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})
     run = RunDirectory.create(tmp_path / "run", make_recipe())
     (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
-    evaluation.evaluate_run(run.path, "test", 1, 1, False)
+    evaluation.evaluate_run(run.path, "test", 1, 1, False, coach=True)
     shown = capsys.readouterr().out
     assert "\n1 unscored: 1 unreachable\n" in shown
     assert "\ncoach $0.50, 1 call\n" in shown
-    assert run.costs() == [{"phase": "test-after-0004-sampled-1x1", "agent": "coder_0", **spent}]
+    assert run.costs() == [
+        {"phase": "test-after-0004-sampled-1x1-coached", "agent": "coder_0", **spent}
+    ]
 
 
 def test_scores_in_hindsight_are_reported_where_the_coach_looked_back() -> None:
@@ -286,3 +288,31 @@ def test_scores_in_hindsight_are_reported_where_the_coach_looked_back() -> None:
     assert found["ann/score"] == {"test-0": 2.0}
     assert found["ann/hindsight_score"] == {"test-0": 8.0}
     assert "bob/hindsight_score" not in found
+
+
+def test_nothing_is_said_of_scores_where_no_action_was_judged() -> None:
+    bare = {"agent": "ann", "tokens": 4, "ledger": None, "turn": None}
+    found = [one.name for one in report([record(0, 1.0, bare)], ["ann"])]
+    assert found == ["outcome", "ann/tokens", "ann/tool_calls"]
+
+
+@pytest.mark.parametrize("coach", [False, True])
+def test_a_coach_is_asked_only_where_that_is_wanted(
+    coach: bool,
+    finished_run: Path,
+    make_recipe: Callable[..., Recipe],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    run = RunDirectory.create(tmp_path / "run", make_recipe())
+    (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
+    evaluation.evaluate_run(run.path, "test", 1, 2, False, coach=coach)
+    shown = capsys.readouterr().out
+    (name,) = run.episode_names()
+    assert name == f"test-after-0004-sampled-2x1{'-coached' if coach else ''}"
+    actions = [action for episode in run.episodes(name) for action in episode["actions"]]
+    assert len(actions) == 2 * 3
+    assert {action["ledger"] is not None for action in actions} == {coach}
+    assert ("solver_0/score" in shown) == coach
+    assert "solver_0/tokens" in shown
+    assert all(episode["outcome"]["score"] in (0.0, 1.0) for episode in run.episodes(name))
