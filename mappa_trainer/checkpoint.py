@@ -99,6 +99,20 @@ def latest_checkpoint(run: Path) -> tuple[Path, int]:
     return complete[-1], _iteration(complete[-1])
 
 
+def iteration_of(checkpoint: Path) -> int:
+    """Return the number of iterations after which a checkpoint was written.
+
+    Raises:
+        CheckpointError: the folder is no complete checkpoint.
+    """
+    if not _NAME.fullmatch(checkpoint.name) or not (checkpoint / _MANIFEST).is_file():
+        raise CheckpointError(
+            f"{checkpoint}: is no complete checkpoint; give a folder checkpoints/iteration-NNNN of "
+            f"a run that has {_MANIFEST} in it"
+        )
+    return _iteration(checkpoint)
+
+
 def players_of(checkpoint: Path) -> dict[str, str | None]:
     """Return for each agent the name of its weights, or None where it plays the base.
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
@@ -70,28 +70,66 @@ def train(
 
 
 def evaluate(
-    run: RunArgument,
+    source: Annotated[
+        Path, typer.Argument(metavar="RUN|RECIPE", help="A run directory, or a recipe file.")
+    ],
+    policy: Annotated[
+        str | None,
+        typer.Option(
+            help="Who plays: checkpoint:PATH, base, URL#MODEL or package.module:function. Default: "
+            "the newest checkpoint of the run, or the recipe's base model."
+        ),
+    ] = None,
     split: Annotated[str, typer.Option(help="train or test.")] = "test",
     samples: Annotated[int, typer.Option(min=1, help="Episodes of each problem.")] = 1,
     problems: Annotated[
         int | None, typer.Option(min=1, help="Default: eval.problems of the recipe.")
     ] = None,
+    temperature: Annotated[
+        float | None, typer.Option(min=0.0, help="Default: that of the recipe's evaluations.")
+    ] = None,
     greedy: Annotated[bool, typer.Option("--greedy", help="Most likely tokens.")] = False,
     coach: Annotated[
         bool, typer.Option("--coach", help="Have actions judged, as the recipe says.")
     ] = False,
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one key of the recipe."),
+    ] = None,
+    out: Annotated[
+        Path | None,
+        typer.Option(help="With a recipe, where episodes go; default runs/NAME-eval-TIME."),
+    ] = None,
 ) -> None:
-    """Evaluate the newest checkpoint of a run. No coach is asked without --coach.
+    """Evaluate a team on held-out problems. Nothing is trained.
 
-    Example: mappa eval runs/mathchat-cpu --split test --samples 4
+    No coach is asked without --coach. What is stopped, the same command goes on with.
+
+    Examples: mappa eval runs/mathchat-cpu --samples 4
+
+    mappa eval runs/mathchat-cpu --policy base --temperature 0.6
+
+    mappa eval scenarios/recipes/mathchat-cpu.toml --policy http://127.0.0.1:8000/v1#qwen3-4b
+
+    mappa eval scenarios/recipes/mathchat-cpu.toml --policy my_team:say --out runs/scripted
     """
-    _offline()
-    from mappa_trainer.evaluate_run import evaluate_run
-
+    if greedy and temperature is not None:
+        raise RecipeError(f"--greedy and --temperature {temperature:g} exclude each other")
     if split not in ("train", "test"):
         raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
-    chosen: Literal["train", "test"] = "train" if split == "train" else "test"
-    evaluate_run(run, chosen, samples, problems, greedy, coach)
+    _offline()
+    from mappa_trainer.evaluate_run import Wanted, evaluate_run
+
+    wanted = Wanted(
+        policy=policy,
+        split="train" if split == "train" else "test",
+        samples=samples,
+        problems=problems,
+        temperature=0.0 if greedy else temperature,
+        coach=coach,
+        settings=settings or (),
+    )
+    evaluate_run(source, wanted, out)
 
 
 def compare(

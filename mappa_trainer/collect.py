@@ -19,7 +19,7 @@ from pettingzoo import AECEnv  # type: ignore[import-untyped]
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Policy
 from mappa_trainer.seeds import derive_seed
-from mappa_trainer.types import Episode, Generation, Sampling, Transition
+from mappa_trainer.types import Episode, Generation, Reply, Sampling, Transition
 
 Env: TypeAlias = AECEnv[str, Any, Any]
 
@@ -118,7 +118,7 @@ class _Action:
     agent: str
     index: int
     messages: tuple[Mapping[str, str], ...]
-    generation: Generation
+    generation: Generation | Reply
     paid: float | None = None
 
 
@@ -142,7 +142,7 @@ class Table:
         self.returns = dict.fromkeys(self.env.possible_agents, 0.0)
         self._advance()
 
-    def act(self, generation: Generation) -> None:
+    def act(self, generation: Generation | Reply) -> None:
         """Take one action and find out who acts next."""
         assert self.agent is not None
         index = len(self._own(self.agent))

@@ -5,6 +5,8 @@
     ├── ModelError (ValueError)         a model cannot be found, loaded or trained
     ├── RunDirectoryError (OSError)     a run directory cannot be written or read
     ├── CheckpointError (OSError)       a checkpoint is missing, incomplete or does not fit
+    ├── PolicyError (RuntimeError)      what is to act cannot be asked, or says no text
+    ├── LeakageError (ValueError)       problems to be evaluated on were trained on
     └── TrainingError (RuntimeError)    a run cannot go on: what it would train on is wrong
         └── UnjudgedError               the coach left too much unscored, or its budget is spent
 
@@ -34,6 +36,14 @@ class RunDirectoryError(MappaTrainerError, OSError):
 
 class CheckpointError(MappaTrainerError, OSError):
     """A checkpoint is missing, incomplete, or belongs to another run."""
+
+
+class PolicyError(MappaTrainerError, RuntimeError):
+    """What is to act cannot be asked, or says no text."""
+
+
+class LeakageError(MappaTrainerError, ValueError):
+    """Problems that a team is to be evaluated on are among those that it trains on."""
 
 
 class TrainingError(MappaTrainerError, RuntimeError):

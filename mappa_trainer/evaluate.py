@@ -91,8 +91,13 @@ def coach_score(agent: str, kind: str = "score") -> Measure:
 
 
 def tokens(agent: str) -> Measure:
-    """Return the mean length of an agent's actions in tokens."""
-    return lambda record: _mean([float(action["tokens"]) for action in _actions(record, agent)])
+    """Return the mean length of an agent's actions in tokens, of those whose length is known."""
+
+    def value(record: Record) -> float | None:
+        lengths = [action["tokens"] for action in _actions(record, agent)]
+        return _mean([float(length) for length in lengths if length is not None])
+
+    return value
 
 
 def tool_calls(agent: str) -> Measure:

@@ -1,67 +1,237 @@
-"""`mappa eval`: plays the newest checkpoint of a run and prints what it is worth."""
+"""`mappa eval`: plays a team on held-out problems and prints what it is worth."""
 
 from __future__ import annotations
 
+import hashlib
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import rich
+from rich.status import Status
 
-from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.coaching import coach_line, cost, cost_rows, in_words, unscored
-from mappa_trainer.collect import collect, plays
+from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import measurement_table
+from mappa_trainer.errors import PolicyError, RunDirectoryError
 from mappa_trainer.evaluate import report
+from mappa_trainer.policies import Chosen, choose
 from mappa_trainer.rates import rate_line, rates
-from mappa_trainer.runlog import RunDirectory, episode_record
-from mappa_trainer.team import load_policies, make_env, sampling_of, task_ids, without_coach
+from mappa_trainer.recipe import Recipe, laid_over, load_recipe
+from mappa_trainer.runlog import Record, RunDirectory, episode_record
+from mappa_trainer.team import make_env, sampling_of, task_ids, without_coach
+from mappa_trainer.types import Sampling
 
 AT_A_TIME = 64
-"""Episodes played in lockstep."""
+"""Episodes played in lockstep; they are kept when all of them have ended."""
 
 
-def evaluate_run(
-    path: Path,
-    split: Literal["train", "test"],
-    samples: int,
-    problems: int | None,
-    greedy: bool,
-    coach: bool = False,
-) -> None:
-    """Evaluate and print a table; the episodes are stored in the run directory.
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """How an evaluation is to be played; what is None is as the recipe has it."""
 
-    Without `coach` the environment is made without the recipe's table of that name, so that
-    nobody is asked and nothing is spent.
+    policy: str | None = None
+    """See `mappa_trainer.policies.choose`."""
+    split: Literal["train", "test"] = "test"
+    samples: int = 1
+    problems: int | None = None
+    temperature: float | None = None
+    """0 takes the most likely tokens."""
+    coach: bool = False
+    """Whether actions are judged; else the environment is made without a coach."""
+    settings: Sequence[str] = ()
+    """Changes of the recipe, e.g. `["scenario.tasks=other.json"]`."""
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """An evaluation that was settled on, and where its episodes go."""
+
+    path: Path
+    """Of the run directory, which is made when there is something to keep."""
+    recipe: Recipe
+    name: str
+    """Of the episode file."""
+    what: Record
+    """What decides the episodes, apart from the policy's own insides."""
+    todo: Sequence[Play]
+
+    def so_far(self) -> list[Record]:
+        """Return the episodes that were played before this evaluation was stopped."""
+        if not (self.path / "config.json").exists():
+            return []
+        return RunDirectory.open(self.path).unfinished(self.name, self.what)
+
+    def keep(self, records: Sequence[Record], new: Sequence[Record]) -> None:
+        """Keep the episodes so far, of which some are new."""
+        made = (self.path / "config.json").exists()
+        run = RunDirectory(self.path) if made else RunDirectory.create(self.path, self.recipe)
+        run.keep_unfinished(self.name, self.what, records)
+        run.add_costs(cost_rows(self.name, new))
+
+
+def evaluate_run(source: Path, wanted: Wanted, out: Path | None = None) -> None:
+    """Evaluate and print a table; the episodes are stored in a run directory.
+
+    What was stopped is gone on with: episodes are kept `AT_A_TIME` after another.
+
+    Args:
+        source: A run directory, into which the episodes go, or a recipe file.
+        wanted: How it is played.
+        out: With a recipe, the run directory for the episodes; a new one under runs/ when None.
 
     Raises:
-        RunDirectoryError: there is no run at `path`, or its tasks are others now.
+        RunDirectoryError: there is no run at `source`, its tasks are others now, or `out` is of
+            another recipe.
         CheckpointError: the run has no checkpoint yet.
+        PolicyError: what plays cannot be asked, or fails.
     """
-    run = RunDirectory.open(path)
-    recipe = run.recipe() if coach else without_coach(run.recipe())
-    checkpoint, iteration = latest_checkpoint(path)
-    count = problems or recipe.eval.problems
-    envs = [make_env(recipe) for _ in range(min(AT_A_TIME, count * samples))]
-    run.check_task_ids(task_ids(envs[0]))
-    agents = envs[0].possible_agents
+    run, recipe = _opened(source, wanted.settings)
+    path = _path(run, recipe, out)
+    played = recipe if wanted.coach else without_coach(recipe)
+    count = wanted.problems or recipe.eval.problems
+    envs = [make_env(played) for _ in range(min(AT_A_TIME, count * wanted.samples))]
+    try:
+        if run is not None and not wanted.settings:
+            run.check_task_ids(task_ids(envs[0]))
+        agents = list(envs[0].possible_agents)
+        chosen = choose(wanted.policy, recipe, agents, run)
+        evaluation = _settled(run, path, recipe, wanted, chosen, count)
+        records = _play(envs, evaluation, chosen, _sampling(recipe, wanted, agents))
+    finally:
+        for env in envs:
+            env.close()
+    RunDirectory.open(path).finish(evaluation.name, records)
+    title = f"{chosen.title} on {count} {wanted.split} problems, {wanted.samples} samples of each"
+    _show(title, records, agents, wanted.samples)
+    _say(f"episodes: {path / 'episodes' / evaluation.name}.jsonl")
+
+
+def _opened(source: Path, settings: Sequence[str]) -> tuple[RunDirectory | None, Recipe]:
+    """Return the run, where `source` is one, and the recipe."""
+    if source.is_file():
+        return None, load_recipe(source, settings)
+    run = RunDirectory.open(source)
+    return run, laid_over(run.recipe(), {}, settings)
+
+
+def _path(run: RunDirectory | None, recipe: Recipe, out: Path | None) -> Path:
+    """Return the run directory that the episodes go to, which may not be there yet."""
+    if run is not None:
+        if out is not None:
+            raise RunDirectoryError(
+                f"--out is {out}; leave it out, the episodes of a run's evaluation go into the run"
+            )
+        return run.path
+    if out is None:
+        return Path("runs") / f"{recipe.name}-eval-{time.strftime('%Y%m%d-%H%M%S')}"
+    if (out / "config.json").is_file():
+        if RunDirectory.open(out).recipe() != recipe:
+            raise RunDirectoryError(f"{out}: is a run of another recipe; name another with --out")
+    elif out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise RunDirectoryError(f"{out}: exists already and is not empty; name another with --out")
+    return out
+
+
+def _temperature(recipe: Recipe, wanted: Wanted) -> float:
+    if wanted.temperature is None:
+        return recipe.eval_modes["sampled"]
+    return wanted.temperature
+
+
+def _sampling(recipe: Recipe, wanted: Wanted, agents: list[str]) -> dict[str, Sampling]:
+    return sampling_of(recipe, agents, _temperature(recipe, wanted))
+
+
+def _settled(
+    run: RunDirectory | None,
+    path: Path,
+    recipe: Recipe,
+    wanted: Wanted,
+    chosen: Chosen,
+    count: int,
+) -> _Evaluation:
+    """Return the evaluation with its name, which differs where the episodes are to differ."""
     seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
-    rounds = [plays(seed, "eval", 0, count, split, sample=sample) for sample in range(samples)]
-    todo = [play for group in rounds for play in group]
-    sampling = sampling_of(recipe, agents, 0.0 if greedy else recipe.eval_modes["sampled"])
-    with rich.get_console().status(f"evaluating {checkpoint.name}") as status:
-        policies = load_policies(recipe, agents, checkpoint)
-        episodes = collect(envs, todo, policies, sampling, lambda text: status.update(text))
-    for env in envs:
-        env.close()
-    mode = "greedy" if greedy else "sampled"
-    name = f"{split}-after-{iteration:04d}-{mode}-{count}x{samples}{'-coached' if coach else ''}"
-    run.write_episodes(name, episodes)
-    records = [episode_record(episode) for episode in episodes]
-    run.add_costs(cost_rows(name, records))
-    title = f"{checkpoint.name} on {count} {split} problems, {samples} samples of each"
+    rounds = [plays(seed, "eval", 0, count, wanted.split, s) for s in range(wanted.samples)]
+    parts = [wanted.split, chosen.name, _mode(wanted), f"{count}x{wanted.samples}"]
+    if run is not None and wanted.settings:
+        parts.append(f"set-{_digest(wanted.settings)}")
+    if wanted.coach:
+        parts.append("coached")
+    what: dict[str, Any] = {
+        "evaluation": chosen.title,
+        "split": wanted.split,
+        "problems": count,
+        "samples": wanted.samples,
+        "temperature": _temperature(recipe, wanted),
+        "coach": wanted.coach,
+        "recipe": recipe.model_dump(mode="json"),
+    }
+    todo = [play for own in rounds for play in own]
+    return _Evaluation(path, recipe, "-".join(parts), what, todo)
+
+
+def _mode(wanted: Wanted) -> str:
+    if wanted.temperature is None:
+        return "sampled"
+    return f"t{wanted.temperature:g}" if wanted.temperature else "greedy"
+
+
+def _digest(settings: Sequence[str]) -> str:
+    return hashlib.sha256("\n".join(sorted(settings)).encode()).hexdigest()[:8]
+
+
+def _play(
+    envs: Sequence[Env],
+    evaluation: _Evaluation,
+    chosen: Chosen,
+    sampling: Mapping[str, Sampling],
+) -> list[Record]:
+    """Play what is left to be played, and return all episodes."""
+    records = evaluation.so_far()
+    todo = evaluation.todo
+    if records:
+        _say(f"{len(records)} of {len(todo)} episodes were played before; going on")
+    with rich.get_console().status(f"evaluating {chosen.title}") as status:
+        policies = chosen.load() if len(records) < len(todo) else {}
+        progress = _progress(status)
+        while len(records) < len(todo):
+            chunk = todo[len(records) : len(records) + len(envs)]
+            try:
+                episodes = collect(envs, chunk, policies, sampling, progress)
+            except PolicyError as error:
+                raise PolicyError(f"{error}{_kept(evaluation, records)}") from error
+            new: list[Record] = [episode_record(episode) for episode in episodes]
+            records += new
+            evaluation.keep(records, new)
+    return records
+
+
+def _progress(status: Status) -> Callable[[str], None]:
+    return lambda text: status.update(text)
+
+
+def _kept(evaluation: _Evaluation, records: Sequence[Record]) -> str:
+    """Say how to go on, where there is something to go on with."""
+    if not records:
+        return ""
+    return (
+        f"; {len(records)} of {len(evaluation.todo)} episodes are kept in {evaluation.path}, and "
+        f"the same command goes on with them (with a recipe, add --out {evaluation.path})"
+    )
+
+
+def _show(title: str, records: Sequence[Record], agents: Sequence[str], samples: int) -> None:
     rich.print(measurement_table(title, report(records, agents)))
     for line in map(rate_line, rates(records, samples)):
         rich.get_console().print(line, highlight=False, markup=False)
     judging = (in_words(unscored(records).failures), coach_line(cost(records)))
-    for line in (*filter(None, judging), f"episodes: {run.path / 'episodes' / name}.jsonl"):
-        rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)
+    for line in filter(None, judging):
+        _say(line)
+
+
+def _say(line: str) -> None:
+    rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)

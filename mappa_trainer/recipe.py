@@ -73,6 +73,18 @@ def load_recipe(path: Path, overrides: Sequence[str] = ()) -> Recipe:
     return parse_recipe(table, f"{path} with --set" if overrides else str(path))
 
 
+def laid_over(recipe: Recipe, tables: Mapping[str, Any], overrides: Sequence[str]) -> Recipe:
+    """Lay tables over a recipe, key by key, and overrides over those.
+
+    Raises:
+        RecipeError: see `load_recipe`.
+    """
+    table = _merged(recipe.model_dump(exclude_none=True), tables)
+    for override in overrides:
+        _apply(table, override)
+    return parse_recipe(table, "the recipe with --set" if overrides else "the recipe")
+
+
 def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
     """Check a recipe given as plain data; `where` names it in errors.
 
@@ -83,6 +95,15 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
         return Recipe.model_validate(table)
     except ValidationError as error:
         raise RecipeError(f"{where}: {_first_problem(error)}") from None
+
+
+def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(base)
+    for key, value in over.items():
+        old = merged.get(key)
+        both = isinstance(value, Mapping) and isinstance(old, Mapping)
+        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
+    return merged
 
 
 def _apply(table: dict[str, Any], override: str) -> None:

@@ -5,6 +5,8 @@
     metrics.jsonl          one row of numbers for each iteration
     costs.jsonl            what judging cost, one row for each agent of each phase that was played
     episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
+    episodes/NAME.unfinished
+                           an evaluation that was stopped: what it is of, then its episodes so far
     tensorboard/           the same numbers as events
     checkpoints/           see `mappa_trainer.checkpoint`
 
@@ -145,6 +147,39 @@ class RunDirectory:
         rows = map(episode_record, episodes)
         _write_atomically(self.path / "episodes" / f"{name}.jsonl", rows)
 
+    def unfinished(self, name: str, what: Record) -> list[Record]:
+        """Return the first episodes of an evaluation that was stopped; none where there are none.
+
+        Args:
+            name: Of the episode file.
+            what: What decides the evaluation.
+
+        Raises:
+            RunDirectoryError: what was stopped is another evaluation, or is damaged.
+        """
+        path = self._unfinished(name)
+        if not path.is_file():
+            return []
+        rows = [row for _, row in _read_rows(path)]
+        if rows[:1] != [what]:
+            raise RunDirectoryError(
+                f"{path}: is an evaluation of the same name that was stopped, with other settings; "
+                "go on with those, or delete the file"
+            )
+        return list(rows[1:])
+
+    def keep_unfinished(self, name: str, what: Record, records: Sequence[Record]) -> None:
+        """Keep the episodes of an evaluation so far; see `unfinished`."""
+        _write_atomically(self._unfinished(name), [what, *records])
+
+    def finish(self, name: str, records: Sequence[Record]) -> None:
+        """Write episodes/NAME.jsonl as a whole, in place of what was unfinished."""
+        _write_atomically(self.path / "episodes" / f"{name}.jsonl", records)
+        self._unfinished(name).unlink(missing_ok=True)
+
+    def _unfinished(self, name: str) -> Path:
+        return self.path / "episodes" / f"{name}.unfinished"
+
     def episodes(self, name: str) -> list[dict[str, Any]]:
         """Return the episodes of episodes/NAME.jsonl.
 
@@ -209,8 +244,8 @@ def _action_record(transition: Transition) -> dict[str, Any]:
         "messages": [dict(message) for message in transition.messages],
         "action": generation.text,
         "finish_reason": generation.finish_reason,
-        "prompt_tokens": len(generation.prompt_ids),
-        "tokens": len(generation.token_ids),
+        "prompt_tokens": generation.prompt_tokens,
+        "tokens": generation.tokens,
         "reward": transition.reward,
         "ledger": transition.ledger,
         "turn": transition.turn,
@@ -239,7 +274,7 @@ def _read_rows(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 
 def _write_atomically(path: Path, rows: Iterable[Record]) -> None:
-    partial = path.with_suffix(".partial")
+    partial = path.with_name(f"{path.name}.partial")
     with partial.open("w", encoding="utf-8") as file:
         file.writelines(json.dumps(row) + "\n" for row in rows)
     os.replace(partial, path)

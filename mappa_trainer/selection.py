@@ -124,8 +124,8 @@ def _look(episode: Episode, place: int) -> Selected:
 
 def _reason(item: Selected, scopes: Mapping[str, Scope | None], mask_truncated: bool) -> str | None:
     """Say why an action cannot be trained on; None when it can."""
-    generation = item.transition.generation
-    if not generation.token_ids:
+    generation = item.transition.sampled
+    if not generation.tokens:
         return generation.finish_reason
     if item.transition.reward is None:
         return "unscored"
@@ -143,7 +143,7 @@ def _check_prompts(episodes: Sequence[Episode], agent: str) -> None:
         for transition in episode.transitions:
             if transition.agent == agent:
                 group = (episode.seed, agent, transition.index)
-                prompts[group].add(transition.generation.prompt_ids)
+                prompts[group].add(transition.sampled.prompt_ids)
     if differing := [group for group, seen in prompts.items() if len(seen) > 1]:
         _, _, turn = differing[0]
         count = len(prompts[differing[0]])

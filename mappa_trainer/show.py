@@ -28,7 +28,8 @@ def show_episode(path: Path, number: int, source: str | None) -> None:
 
     Args:
         path: The run directory.
-        number: The episode's place in the file, or among all training episodes without one.
+        number: The episode's place in the file, or without one among all training episodes, or
+            among all there are where nothing was trained.
         source: The name of an episode file, e.g. `"eval-0000-greedy"`.
 
     Raises:
@@ -54,7 +55,7 @@ def _alarms(run: RunDirectory) -> list[str]:
 
 def _find(run: RunDirectory, number: int, source: str | None) -> tuple[str, str, Record]:
     """Return the name of the episode's file, the place of its row, and the row."""
-    names = [source] if source else run.training_names()
+    names = [source] if source else run.training_names() or run.episode_names()
     left = number
     for name in names:
         records = run.episodes_with_places(name)
@@ -96,7 +97,8 @@ def _panel(action: dict[str, Any]) -> Panel:
     for result in (action["turn"] or {}).get("tool_results", []):
         parts.append(_plain(f"output: {result['output']}", "cyan"))
     parts.append(_plain(_verdict(action), "yellow"))
-    title = f"{action['agent']}, action {action['index'] + 1}, {action['tokens']} tokens"
+    length = "" if action["tokens"] is None else f", {action['tokens']} tokens"
+    title = f"{action['agent']}, action {action['index'] + 1}{length}"
     return Panel(Group(*parts), title=title, title_align="left")
 
 

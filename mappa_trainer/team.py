@@ -170,6 +170,16 @@ def load_policies(recipe: Recipe, agents: list[str], checkpoint: Path) -> dict[s
     return _policies(plan, _engines(recipe, plan, models, tokenizer), tokenizer)
 
 
+def load_base_policies(recipe: Recipe, agents: list[str]) -> dict[str, LMPolicy]:
+    """Load the base model once, for all agents to act with; see `build_team` for errors."""
+    base_folder = resolve_model(recipe.model.base)
+    tokenizer = load_tokenizer(base_folder)
+    dtype = getattr(torch, recipe.model.sampler_precision)
+    model = load_model(base_folder).requires_grad_(False)
+    engine = _engine(model, tokenizer, dtype, share=dtype == torch.float32)
+    return dict.fromkeys(agents, LMPolicy(engine, tokenizer))
+
+
 @dataclass(frozen=True)
 class _Models:
     """The models of a team: the frozen base with all adapters, and one for each full set."""

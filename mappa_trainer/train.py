@@ -171,12 +171,12 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
 
 def _time_metrics(session: Session, episodes: Sequence[Episode], metrics: Metrics) -> Metrics:
     """Tell how many tokens were dealt with, and how long the phases since the last row took."""
-    played = [t.generation.token_ids for episode in episodes for t in episode.transitions]
+    played = [t.sampled.tokens for episode in episodes for t in episode.transitions]
     trained = [
         int(metrics.get(f"{weights.agents[0]}/trained_tokens", 0))
         for weights in session.team.weights
     ]
-    tokens = {"collect": sum(map(len, played)), "update": sum(trained)}
+    tokens = {"collect": sum(played), "update": sum(trained)}
     seconds = session.phases.take()
     counts = {"generated_tokens": tokens["collect"], "trained_tokens": tokens["update"]}
     return counts | seconds | speeds(seconds, tokens)

@@ -1,8 +1,8 @@
 """The concepts of the trainer side, in the order data flows.
 
-`Generation` (one sampled action, tokens and all) → `Transition` (a generation with the reward it
-earned) → `Episode` (all transitions of one play) → `Sample` (the tensors of one transition) →
-`UpdateMetrics` (what one optimiser step did).
+`Generation` (one sampled action, tokens and all), or `Reply` (one of which only the text is known)
+→ `Transition` (an action with the reward it earned) → `Episode` (all transitions of one play) →
+`Sample` (the tensors of one transition) → `UpdateMetrics` (what one optimiser step did).
 
 Token ids are kept from the engine to the loss exactly as they were sent and sampled; nothing is
 ever re-tokenised.
@@ -14,10 +14,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from mappa_trainer.errors import TrainingError
+
 if TYPE_CHECKING:
     from torch import Tensor
 
-FinishReason = Literal["stop", "length", "prompt_too_long"]
+FinishReason = Literal["stop", "length", "prompt_too_long", "content_filter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,32 @@ class Generation:
     finish_reason: FinishReason
     """`prompt_too_long` means that nothing was sampled and the text is empty."""
 
+    @property
+    def prompt_tokens(self) -> int:
+        """How many ids were sent."""
+        return len(self.prompt_ids)
+
+    @property
+    def tokens(self) -> int:
+        """How many ids were sampled."""
+        return len(self.token_ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """One action of which only the text is known, e.g. `Reply("4", "stop", 12, 3)`.
+
+    It can be played and measured, and not trained on.
+    """
+
+    text: str
+    finish_reason: FinishReason = "stop"
+    """`content_filter` means that a server held back the text or a part of it."""
+    prompt_tokens: int | None = None
+    """As the server counts; None where nobody counts."""
+    tokens: int | None = None
+    """Of the text, and of the thinking that the server kept to itself; None as above."""
+
 
 @dataclass(frozen=True, slots=True)
 class Transition:
@@ -58,13 +86,27 @@ class Transition:
     """Position among this agent's actions in the episode, from 0."""
     messages: tuple[Mapping[str, str], ...]
     """What the agent saw."""
-    generation: Generation
+    generation: Generation | Reply
     reward: float | None
     """The action's reward, or None when it is unscored and must not be trained on."""
     ledger: Mapping[str, Any] | None
     """The environment's ledger entry for the action, as plain data; None without a ledger."""
     turn: Mapping[str, Any] | None
     """The environment's record of the action (tool results, feedback), as plain data."""
+
+    @property
+    def sampled(self) -> Generation:
+        """The generation with its tokens, to train on.
+
+        Raises:
+            TrainingError: only the text of the action is known.
+        """
+        if isinstance(self.generation, Reply):
+            raise TrainingError(
+                f"action {self.index + 1} of {self.agent} is a text without tokens, so it cannot "
+                "be trained on; play a model of the recipe"
+            )
+        return self.generation
 
 
 @dataclass(frozen=True, slots=True)

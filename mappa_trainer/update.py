@@ -120,7 +120,7 @@ def _judge(batch: Batch, learner: Learner, reference: Likelihood) -> list[_Judge
 
 def _gap_metrics(judged: Sequence[_Judged]) -> Metrics:
     """Compare the engine's log-probabilities with the learner's, token by token."""
-    sampler = [torch.tensor(one.transition.generation.sampler_logprobs) for one in judged]
+    sampler = [torch.tensor(one.transition.sampled.sampler_logprobs) for one in judged]
     gap = (torch.cat(sampler) - torch.cat([one.old for one in judged])).abs()
     return {"logprob_gap": float(gap.mean()), "logprob_gap_max": float(gap.max())}
 
@@ -152,7 +152,7 @@ def _counts(batch: Batch, agent: str) -> Metrics:
 
 
 def _pairs(selected: Iterable[Selected]) -> list[Pair]:
-    generations = [s.transition.generation for s in selected]
+    generations = [s.transition.sampled for s in selected]
     return [(generation.prompt_ids, generation.token_ids) for generation in generations]
 
 
@@ -235,7 +235,7 @@ def _return_metrics(actions: Sequence[Action], kl_coef: float, gamma: float) -> 
 
 
 def _sample(judged: _Judged, advantages: Tensor) -> Sample:
-    generation = judged.transition.generation
+    generation = judged.transition.sampled
     return Sample(
         generation.prompt_ids,
         generation.token_ids,

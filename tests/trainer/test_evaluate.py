@@ -13,8 +13,10 @@ import pytest
 from rich.console import Console
 
 from mappa_trainer import evaluate_run as evaluation
+from mappa_trainer import policies
 from mappa_trainer.console import comparison_table, measurement_table
 from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
+from mappa_trainer.evaluate_run import Wanted
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.statistics import Interval, bootstrap, pass_at_k
@@ -243,10 +245,10 @@ def test_pass_rates_are_means_over_problems_judged_every_time(
     }
     episodes = [played(problem, v) for problem, both in verdicts.items() for v in both]
     monkeypatch.setattr(evaluation, "collect", lambda *_: episodes)
-    monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})
+    monkeypatch.setattr(policies, "load_policies", lambda *_: {})
     run = RunDirectory.create(tmp_path / "run", make_recipe())
     (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
-    evaluation.evaluate_run(run.path, "test", 2, 5, False)
+    evaluation.evaluate_run(run.path, Wanted(samples=2, problems=5))
     shown = capsys.readouterr().out
     assert "(solved: an outcome of 1)" in shown
     # Problem 2 is left out. pass@1: (1/2 + 0 + 1 + 0) / 4; pass@2: (1 + 0 + 1 + 0) / 4.
@@ -268,10 +270,10 @@ def test_an_evaluation_says_what_is_unscored_and_what_the_coach_cost(
     )
     episodes = [replace(played("test-0", 1.0), transitions=(own,))]
     monkeypatch.setattr(evaluation, "collect", lambda *_: episodes)
-    monkeypatch.setattr(evaluation, "load_policies", lambda *_: {})
+    monkeypatch.setattr(policies, "load_policies", lambda *_: {})
     run = RunDirectory.create(tmp_path / "run", make_recipe())
     (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
-    evaluation.evaluate_run(run.path, "test", 1, 1, False, coach=True)
+    evaluation.evaluate_run(run.path, Wanted(problems=1, coach=True))
     shown = capsys.readouterr().out
     assert "\n1 unscored: 1 unreachable\n" in shown
     assert "\ncoach $0.50, 1 call\n" in shown
@@ -306,7 +308,7 @@ def test_a_coach_is_asked_only_where_that_is_wanted(
 ) -> None:
     run = RunDirectory.create(tmp_path / "run", make_recipe())
     (run.path / "checkpoints").symlink_to(finished_run / "checkpoints")
-    evaluation.evaluate_run(run.path, "test", 1, 2, False, coach=coach)
+    evaluation.evaluate_run(run.path, Wanted(problems=2, coach=coach))
     shown = capsys.readouterr().out
     (name,) = run.episode_names()
     assert name == f"test-after-0004-sampled-2x1{'-coached' if coach else ''}"

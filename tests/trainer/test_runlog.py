@@ -231,3 +231,17 @@ def test_unknown_episodes_are_an_error_that_lists_the_known_ones(run: RunDirecto
     run.write_episodes("eval-0000-sampled", [episode()])
     with pytest.raises(RunDirectoryError, match="there are: eval-0000-sampled"):
         run.episodes("train-0009")
+
+
+def test_an_unfinished_evaluation_is_gone_on_with_and_then_gone(run: RunDirectory) -> None:
+    what = {"policy": "base", "temperature": 0.6}
+    assert run.unfinished("test-x", what) == []
+    run.keep_unfinished("test-x", what, [{"index": 0}])
+    assert run.episode_names() == []
+    assert run.unfinished("test-x", dict(what)) == [{"index": 0}]
+    with pytest.raises(RunDirectoryError, match="with other settings; go on with those, or delete"):
+        run.unfinished("test-x", {**what, "temperature": 1.0})
+    run.finish("test-x", [{"index": 0}, {"index": 1}])
+    assert run.episodes("test-x") == [{"index": 0}, {"index": 1}]
+    assert run.unfinished("test-x", what) == []
+    assert [path.name for path in (run.path / "episodes").iterdir()] == ["test-x.jsonl"]
