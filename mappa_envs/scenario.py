@@ -142,7 +142,7 @@ class Scenario(BaseModel):
     `"submission"`, `"tables"` or the folder of a copy of DSBench.
     """
     test_tasks: str | None = None
-    """A file of held-out problems; without one a part of `tasks` is held out."""
+    """A file of held-out problems; without one a part of `tasks` is held out, with the same all."""
     task_seed: int = 0
     """Seeds the generator, and the order and the held-out part of files."""
     generated: Generated = Generated()

@@ -80,8 +80,23 @@ def evaluate(
             "the newest checkpoint of the run, or the recipe's base model."
         ),
     ] = None,
-    split: Annotated[str, typer.Option(help="train or test.")] = "test",
-    samples: Annotated[int, typer.Option(min=1, help="Episodes of each problem.")] = 1,
+    preset: Annotated[
+        str | None,
+        typer.Option(
+            help="A way to evaluate that ships, e.g. aime-2025, amc-32 or dsbench-6, or a TOML "
+            "file; other options win over what it says."
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Where a preset's problem files are; default $MAPPA_DATA_DIR."),
+    ] = None,
+    split: Annotated[
+        str | None, typer.Option(help="train or test. Default: test.", show_default=False)
+    ] = None,
+    samples: Annotated[
+        int | None, typer.Option(min=1, help="Episodes of each problem. Default: 1.")
+    ] = None,
     problems: Annotated[
         int | None, typer.Option(min=1, help="Default: eval.problems of the recipe.")
     ] = None,
@@ -107,7 +122,7 @@ def evaluate(
 
     Examples: mappa eval runs/mathchat-cpu --samples 4
 
-    mappa eval runs/mathchat-cpu --policy base --temperature 0.6
+    mappa eval runs/mathchat-cpu --policy base --preset aime-2025 --data problems
 
     mappa eval scenarios/recipes/mathchat-cpu.toml --policy http://127.0.0.1:8000/v1#qwen3-4b
 
@@ -115,19 +130,21 @@ def evaluate(
     """
     if greedy and temperature is not None:
         raise RecipeError(f"--greedy and --temperature {temperature:g} exclude each other")
-    if split not in ("train", "test"):
+    if split not in (None, "train", "test"):
         raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
     _offline()
     from mappa_trainer.evaluate_run import Wanted, evaluate_run
 
     wanted = Wanted(
         policy=policy,
-        split="train" if split == "train" else "test",
+        split=None if split is None else "train" if split == "train" else "test",
         samples=samples,
         problems=problems,
         temperature=0.0 if greedy else temperature,
         coach=coach,
         settings=settings or (),
+        preset=preset,
+        data=data,
     )
     evaluate_run(source, wanted, out)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,6 +18,7 @@ from mappa_trainer.console import measurement_table
 from mappa_trainer.errors import PolicyError, RunDirectoryError
 from mappa_trainer.evaluate import report
 from mappa_trainer.policies import Chosen, choose
+from mappa_trainer.presets import Preset, load_preset, tables_of
 from mappa_trainer.rates import rate_line, rates
 from mappa_trainer.recipe import Recipe, laid_over, load_recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
@@ -30,12 +31,14 @@ AT_A_TIME = 64
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How an evaluation is to be played; what is None is as the recipe has it."""
+    """How an evaluation is to be played; what is None is as the preset or the recipe has it."""
 
     policy: str | None = None
     """See `mappa_trainer.policies.choose`."""
-    split: Literal["train", "test"] = "test"
-    samples: int = 1
+    split: Literal["train", "test"] | None = None
+    """The test problems where nobody says."""
+    samples: int | None = None
+    """Episodes of each problem; one where nobody says."""
     problems: int | None = None
     temperature: float | None = None
     """0 takes the most likely tokens."""
@@ -43,6 +46,10 @@ class Wanted:
     """Whether actions are judged; else the environment is made without a coach."""
     settings: Sequence[str] = ()
     """Changes of the recipe, e.g. `["scenario.tasks=other.json"]`."""
+    preset: str | None = None
+    """See `mappa_trainer.presets.load_preset`."""
+    data: Path | None = None
+    """Where the files of the preset are."""
 
 
 @dataclass(frozen=True)
@@ -88,33 +95,53 @@ def evaluate_run(source: Path, wanted: Wanted, out: Path | None = None) -> None:
         CheckpointError: the run has no checkpoint yet.
         PolicyError: what plays cannot be asked, or fails.
     """
-    run, recipe = _opened(source, wanted.settings)
+    run, recipe, wanted = _opened(source, wanted)
     path = _path(run, recipe, out)
     played = recipe if wanted.coach else without_coach(recipe)
-    count = wanted.problems or recipe.eval.problems
-    envs = [make_env(played) for _ in range(min(AT_A_TIME, count * wanted.samples))]
+    count, samples = wanted.problems or recipe.eval.problems, wanted.samples or 1
+    split = wanted.split or "test"
+    envs = [make_env(played) for _ in range(min(AT_A_TIME, count * samples))]
     try:
-        if run is not None and not wanted.settings:
+        if run is not None and not (wanted.settings or wanted.preset):
             run.check_task_ids(task_ids(envs[0]))
         agents = list(envs[0].possible_agents)
         chosen = choose(wanted.policy, recipe, agents, run)
-        evaluation = _settled(run, path, recipe, wanted, chosen, count)
+        seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
+        rounds = [plays(seed, "eval", 0, count, split, sample) for sample in range(samples)]
+        todo = [play for own in rounds for play in own]
+        evaluation = _settled(run, path, recipe, wanted, chosen, todo)
         records = _play(envs, evaluation, chosen, _sampling(recipe, wanted, agents))
     finally:
         for env in envs:
             env.close()
     RunDirectory.open(path).finish(evaluation.name, records)
-    title = f"{chosen.title} on {count} {wanted.split} problems, {wanted.samples} samples of each"
-    _show(title, records, agents, wanted.samples)
+    title = f"{chosen.title} on {count} {split} problems, {samples} samples of each"
+    _show(title, records, agents, samples)
     _say(f"episodes: {path / 'episodes' / evaluation.name}.jsonl")
 
 
-def _opened(source: Path, settings: Sequence[str]) -> tuple[RunDirectory | None, Recipe]:
-    """Return the run, where `source` is one, and the recipe."""
-    if source.is_file():
-        return None, load_recipe(source, settings)
-    run = RunDirectory.open(source)
-    return run, laid_over(run.recipe(), {}, settings)
+def _opened(source: Path, wanted: Wanted) -> tuple[RunDirectory | None, Recipe, Wanted]:
+    """Return the run, where `source` is one, the recipe, and what is wanted with its preset."""
+    run = None if source.is_file() else RunDirectory.open(source)
+    recipe = load_recipe(source, wanted.settings) if run is None else run.recipe()
+    tables: Mapping[str, Any] = {}
+    if wanted.preset is not None:
+        preset = load_preset(wanted.preset, recipe)
+        tables = tables_of(preset, wanted.preset, wanted.data)
+        wanted = _filled(wanted, preset)
+    return run, laid_over(recipe, tables, wanted.settings), wanted
+
+
+def _filled(wanted: Wanted, preset: Preset) -> Wanted:
+    """Return what is wanted; the preset says what was left open."""
+    temperature = preset.temperature if wanted.temperature is None else wanted.temperature
+    return replace(
+        wanted,
+        split=wanted.split or preset.split,
+        samples=wanted.samples or preset.samples,
+        problems=wanted.problems or preset.problems,
+        temperature=temperature,
+    )
 
 
 def _path(run: RunDirectory | None, recipe: Recipe, out: Path | None) -> Path:
@@ -151,26 +178,27 @@ def _settled(
     recipe: Recipe,
     wanted: Wanted,
     chosen: Chosen,
-    count: int,
+    todo: Sequence[Play],
 ) -> _Evaluation:
     """Return the evaluation with its name, which differs where the episodes are to differ."""
-    seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
-    rounds = [plays(seed, "eval", 0, count, wanted.split, s) for s in range(wanted.samples)]
-    parts = [wanted.split, chosen.name, _mode(wanted), f"{count}x{wanted.samples}"]
+    samples = todo[-1].sample + 1
+    count, split = len(todo) // samples, str(todo[0].options["split"])
+    parts = [split, chosen.name, _mode(wanted), f"{count}x{samples}"]
+    if wanted.preset is not None:
+        parts.append(Path(wanted.preset).stem)
     if run is not None and wanted.settings:
         parts.append(f"set-{_digest(wanted.settings)}")
     if wanted.coach:
         parts.append("coached")
     what: dict[str, Any] = {
         "evaluation": chosen.title,
-        "split": wanted.split,
+        "split": split,
         "problems": count,
-        "samples": wanted.samples,
+        "samples": samples,
         "temperature": _temperature(recipe, wanted),
         "coach": wanted.coach,
         "recipe": recipe.model_dump(mode="json"),
     }
-    todo = [play for own in rounds for play in own]
     return _Evaluation(path, recipe, "-".join(parts), what, todo)
 
 

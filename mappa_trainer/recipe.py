@@ -79,7 +79,7 @@ def laid_over(recipe: Recipe, tables: Mapping[str, Any], overrides: Sequence[str
     Raises:
         RecipeError: see `load_recipe`.
     """
-    table = _merged(recipe.model_dump(exclude_none=True), tables)
+    table = merged(recipe.model_dump(exclude_none=True), tables)
     for override in overrides:
         _apply(table, override)
     return parse_recipe(table, "the recipe with --set" if overrides else "the recipe")
@@ -94,16 +94,19 @@ def parse_recipe(table: Mapping[str, Any], where: str) -> Recipe:
     try:
         return Recipe.model_validate(table)
     except ValidationError as error:
-        raise RecipeError(f"{where}: {_first_problem(error)}") from None
+        raise RecipeError(f"{where}: {first_problem(error, Recipe)}") from None
 
 
-def _merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
-    merged = dict(base)
+def merged(base: Mapping[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    """Return tables with others laid over them, key by key."""
+    both = dict(base)
     for key, value in over.items():
-        old = merged.get(key)
-        both = isinstance(value, Mapping) and isinstance(old, Mapping)
-        merged[key] = _merged(old, value) if both else value  # type: ignore[arg-type]
-    return merged
+        old = both.get(key)
+        if isinstance(value, Mapping) and isinstance(old, Mapping):
+            both[key] = merged(old, value)
+        else:
+            both[key] = value
+    return both
 
 
 def _apply(table: dict[str, Any], override: str) -> None:
@@ -126,21 +129,22 @@ def _value(text: str) -> Any:
         return text
 
 
-def _first_problem(error: ValidationError) -> str:
+def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
+    """Return what is wrong first with a table that is to be a model."""
     problems = error.errors()
     unknown = (problem for problem in problems if problem["type"] == "extra_forbidden")
     problem = next(unknown, problems[0])  # a misspelt key is the reason why another is missing
     where = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"unknown key {where!r}; {_suggestion(problem['loc'])}"
+        return f"unknown key {where!r}; {_suggestion(problem['loc'], model)}"
     if problem["type"] == "missing":
         return f"key {where!r} is missing; add it"
     said = problem["msg"].replace("valid tuple", "list")
     return f"{where!r} is {problem['input']!r}: {said}"
 
 
-def _suggestion(loc: tuple[int | str, ...]) -> str:
-    model: Any = Recipe
+def _suggestion(loc: tuple[int | str, ...], top: type[BaseModel]) -> str:
+    model: Any = top
     for key in loc[:-1]:
         model = model.model_fields[key].annotation
     known = list(model.model_fields)

@@ -399,6 +399,16 @@ def test_a_tenth_is_held_out(tmp_path: Path, rows: int, held: int) -> None:
     assert set(_texts(source, "train")).isdisjoint(_texts(source, "test"))
 
 
+def test_of_the_same_file_twice_all_is_held_out(tmp_path: Path) -> None:
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps([{"prompt": f"Problem {n}", "answer": n} for n in range(3)]))
+    source = FileMath(path, path)
+    assert (source.size("train"), source.size("test")) == (0, 3)
+    assert {source.get("test", n).prompt for n in range(3)} == {f"Problem {n}" for n in range(3)}
+    with pytest.raises(TaskError, match="split 'train' has no problem: tasks and test_tasks are"):
+        source.get("train", 0)
+
+
 def test_what_is_held_out_depends_on_the_seed_not_on_the_order(tmp_path: Path) -> None:
     rows = [{"prompt": f"p{i}", "answer": i, "id": f"r{i}"} for i in range(50)]
     ahead = _write(tmp_path, _jsonl(*rows), "a.jsonl")

@@ -57,7 +57,8 @@ def load_math_file(path: Path) -> tuple[Task, ...]:
 class FileMath:
     """A `TaskSource` over files; a seed shuffles each split once, and no problem comes twice.
 
-    Without a test file, a tenth of the rows (1 to 64) is held out. A problem text is in one split
+    Without a test file, a tenth of the rows (1 to 64) is held out; with the same file for both all
+    are, and there is nothing to train on. A problem text is in one split
     only: rows of `train` whose text is in `test` too are left out.
 
     Raises:
@@ -68,6 +69,8 @@ class FileMath:
         learned = load_math_file(train)
         if test is None:
             learned, held_out = _hold_out(learned, seed, str(train))
+        elif test == train:
+            learned, held_out = (), learned
         else:
             held_out = load_math_file(test)
             learned = _without(learned, held_out, f"{train} and {test}")
@@ -86,6 +89,11 @@ class FileMath:
         """Return problem `index` of the shuffled split, starting over at its end."""
         check_position(split, index)
         tasks = self._tasks[split]
+        if not tasks:
+            raise TaskError(
+                "split 'train' has no problem: tasks and test_tasks are the same file, which is "
+                "all held out; name another in tasks"
+            )
         return tasks[index % len(tasks)]
 
     def find(self, task_id: str) -> Task:

@@ -129,7 +129,9 @@ class EndpointPolicy:
         )
         try:
             async with slots:
-                completion: ChatCompletion = await retrying(self._ask, client, conversation, seed, sampling)
+                completion: ChatCompletion = await retrying(
+                    self._ask, client, conversation, seed, sampling
+                )
         except OpenAIError as error:
             if _is_too_long(error):
                 return Reply("", "prompt_too_long")
