@@ -30,8 +30,14 @@ from mappa_envs.sandbox.protocol import FileRecord, Sandbox, Snapshot
 from mappa_envs.scenario import Scenario
 from mappa_envs.spaces import Utf8Text, is_text, observation_space
 from mappa_envs.stage import Stage
-from mappa_envs.tasks.source import TaskSource, choose_task, tasks_metadata
-from mappa_envs.types import EndReason, Message, Outcome, Task, Turn
+from mappa_envs.tasks.source import (
+    TaskSource,
+    check_position,
+    choose_task,
+    task_texts,
+    tasks_metadata,
+)
+from mappa_envs.types import EndReason, Message, Outcome, Split, Task, Turn
 from mappa_envs.waiting import OneAction, Wait, finish, in_place, in_thread
 
 _MADE_BY_RESET = frozenset(
@@ -167,6 +173,19 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
             ScenarioError: a field names a role that has not acted, or is no field at all.
         """
         return self.episode.fill(template, self.files, self.episode.role.files)
+
+    def task_texts(self, split: Split, count: int) -> dict[str, str]:
+        """Return the texts of a split's tasks by their ids; see `mappa_envs.tasks.source`.
+
+        Args:
+            split: `"train"` or `"test"`.
+            count: How many are told of a split without an end, from its first on.
+
+        Raises:
+            TaskError: there is no such split.
+        """
+        check_position(split)
+        return task_texts(self._tasks, split, count)
 
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> None:
         """Start an episode.

@@ -111,6 +111,10 @@ def evaluate(
         list[str] | None,
         typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one key of the recipe."),
     ] = None,
+    allow_overlap: Annotated[
+        bool,
+        typer.Option("--allow-overlap", help="Play test problems that were trained on, too."),
+    ] = False,
     out: Annotated[
         Path | None,
         typer.Option(help="With a recipe, where episodes go; default runs/NAME-eval-TIME."),
@@ -145,6 +149,7 @@ def evaluate(
         settings=settings or (),
         preset=preset,
         data=data,
+        allow_overlap=allow_overlap,
     )
     evaluate_run(source, wanted, out)
 

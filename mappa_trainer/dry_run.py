@@ -39,6 +39,7 @@ from rich.table import Table
 from mappa_trainer.coaching import dollars
 from mappa_trainer.console import Console
 from mappa_trainer.errors import RecipeError
+from mappa_trainer.leakage import check_splits
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.team import check_recipe, make_env
 
@@ -120,17 +121,19 @@ def dry_run(recipe: Recipe) -> None:
 
     Raises:
         RecipeError: the recipe does not describe a run; see `make_env` and `check_recipe`.
+        LeakageError: the run would be evaluated on what it trains on.
     """
     env = make_env(recipe)
     try:
         check_recipe(recipe, env)
+        _, allowed = check_splits(recipe, env)
         coach_plan = getattr(env, "coach_plan", lambda: None)()
         planned = plan(recipe, coach_plan, env.possible_agents)
     finally:
         env.close()
     console = Console()
     console.say(f"run {recipe.name}, not started:")
-    for line in work_lines(planned):
+    for line in filter(None, (allowed, *work_lines(planned))):
         console.say(line)
     if planned.judging:
         console.table(judging_table(planned))

@@ -17,6 +17,7 @@ from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import measurement_table
 from mappa_trainer.errors import PolicyError, RunDirectoryError
 from mappa_trainer.evaluate import report
+from mappa_trainer.leakage import checked, fingerprints_of
 from mappa_trainer.policies import Chosen, choose
 from mappa_trainer.presets import Preset, load_preset, tables_of
 from mappa_trainer.rates import rate_line, rates
@@ -50,6 +51,8 @@ class Wanted:
     """See `mappa_trainer.presets.load_preset`."""
     data: Path | None = None
     """Where the files of the preset are."""
+    allow_overlap: bool = False
+    """Whether problems may be played that the team was trained on."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,7 @@ def evaluate_run(source: Path, wanted: Wanted, out: Path | None = None) -> None:
             another recipe.
         CheckpointError: the run has no checkpoint yet.
         PolicyError: what plays cannot be asked, or fails.
+        LeakageError: test problems are among those that the team was trained on.
     """
     run, recipe, wanted = _opened(source, wanted)
     path = _path(run, recipe, out)
@@ -106,6 +110,10 @@ def evaluate_run(source: Path, wanted: Wanted, out: Path | None = None) -> None:
             run.check_task_ids(task_ids(envs[0]))
         agents = list(envs[0].possible_agents)
         chosen = choose(wanted.policy, recipe, agents, run)
+        if split == "test":
+            _check_overlap(
+                chosen, envs[0], count, wanted.allow_overlap or recipe.eval.allow_overlap
+            )
         seed = recipe.train.seed  # so sample 0 is played as in the evaluation of training
         rounds = [plays(seed, "eval", 0, count, split, sample) for sample in range(samples)]
         todo = [play for own in rounds for play in own]
@@ -160,6 +168,19 @@ def _path(run: RunDirectory | None, recipe: Recipe, out: Path | None) -> Path:
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunDirectoryError(f"{out}: exists already and is not empty; name another with --out")
     return out
+
+
+def _check_overlap(chosen: Chosen, env: Env, count: int, allowed: bool) -> None:
+    """Compare the test problems with what the team was trained on, where both are known."""
+    held_out = fingerprints_of(env, "test", count)
+    if chosen.trained_in is None or held_out is None:
+        return
+    trained = chosen.trained_in.trained_on()
+    if trained is None:
+        _say(f"{chosen.trained_in.path} does not say what it was trained on; nothing is compared")
+        return
+    if said := checked(held_out, trained, allowed, "play others, or give --allow-overlap"):
+        _say(said)
 
 
 def _temperature(recipe: Recipe, wanted: Wanted) -> float:

@@ -141,6 +141,8 @@ class EvalTable(BaseModel):
     """Of sampled actions; that of training where it is left out."""
     greedy: bool = True
     """Whether to evaluate greedy actions besides sampled ones."""
+    allow_overlap: bool = False
+    """Whether held-out problems may be among those that are trained on."""
 
 
 class AgentTable(BaseModel):

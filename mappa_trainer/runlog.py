@@ -1,7 +1,8 @@
 """A run is a directory; everything that reads a run reads these files and nothing else.
 
     config.json            the effective recipe
-    tasks.json             the ids of the training and the test tasks, where there is a fixed set
+    tasks.json             the ids of the training and the test tasks, where there is a fixed set;
+                           fingerprints of what is trained on, where the environment tells texts
     metrics.jsonl          one row of numbers for each iteration
     costs.jsonl            what judging cost, one row for each agent of each phase that was played
     episodes/NAME.jsonl    one row for each episode: train-0003, eval-0005-greedy, ...
@@ -30,6 +31,7 @@ Record = Mapping[str, Any]
 TaskIds = Mapping[str, Sequence[str]]
 """The ids of the tasks of each split."""
 
+_TRAINED_ON = "trained_on"
 _TRAINING = re.compile(r"train-(\d{4,})")
 _UNFINISHED = "config.json.partial"
 
@@ -93,7 +95,7 @@ class RunDirectory:
 
     def write_task_ids(self, ids: TaskIds) -> None:
         """Write tasks.json: the ids of the tasks of each split."""
-        (self.path / "tasks.json").write_text(json.dumps(ids, indent=2) + "\n", encoding="utf-8")
+        self._write_tasks(dict(ids))
 
     def check_task_ids(self, ids: TaskIds) -> None:
         """Compare the tasks of each split with those that the run began with.
@@ -103,16 +105,37 @@ class RunDirectory:
                 tasks.json is damaged.
         """
         path = self.path / "tasks.json"
-        try:
-            began_with = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-        except (OSError, ValueError) as error:
-            raise RunDirectoryError(f"{path}: cannot be read: {error}") from None
+        began_with = {key: own for key, own in self._tasks().items() if key != _TRAINED_ON}
         for split in sorted(began_with.keys() | ids.keys()):
             if moved := set(began_with.get(split, ())) ^ set(ids.get(split, ())):
                 raise RunDirectoryError(
                     f"{path}: the {split} tasks are no longer those that the run began with: "
                     f"{', '.join(sorted(moved))} came or went; restore the task files or packages"
                 )
+
+    def write_trained_on(self, fingerprints: Mapping[str, str]) -> None:
+        """Keep what tells the text of each training task, by id, in tasks.json."""
+        self._write_tasks({**self._tasks(), _TRAINED_ON: dict(fingerprints)})
+
+    def trained_on(self) -> dict[str, str] | None:
+        """Return what tells the text of each training task, by id; None where nobody kept it.
+
+        Raises:
+            RunDirectoryError: tasks.json is damaged.
+        """
+        found = self._tasks().get(_TRAINED_ON)
+        return None if found is None else dict(found)
+
+    def _tasks(self) -> dict[str, Any]:
+        path = self.path / "tasks.json"
+        try:
+            found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
+            return dict(found)
+        except (OSError, ValueError, TypeError) as error:
+            raise RunDirectoryError(f"{path}: cannot be read: {error}") from None
+
+    def _write_tasks(self, tasks: Mapping[str, Any]) -> None:
+        (self.path / "tasks.json").write_text(json.dumps(tasks, indent=2) + "\n", encoding="utf-8")
 
     def forget_after(self, iterations: int) -> None:
         """Drop what was logged beyond `iterations` iterations, before they are done again."""

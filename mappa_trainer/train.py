@@ -28,6 +28,7 @@ from mappa_trainer.console import Console
 from mappa_trainer.errors import AlarmError, TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report
 from mappa_trainer.health import alarms
+from mappa_trainer.leakage import check_splits
 from mappa_trainer.phases import Phases, speeds
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
@@ -55,13 +56,22 @@ class Session:
 
 
 def start(recipe: Recipe, path: Path, console: Console) -> bool:
-    """Start a run in a new directory; see `train`."""
+    """Start a run in a new directory; see `train`.
+
+    Raises:
+        LeakageError: the run would be evaluated on what it trains on.
+    """
     envs = _make_envs(recipe)
+    trained_on, allowed = check_splits(recipe, envs[0])
+    if allowed:
+        console.say(allowed)
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents)
     run = RunDirectory.create(path, recipe)
     if ids := task_ids(envs[0]):
         run.write_task_ids(ids)
+    if trained_on is not None:
+        run.write_trained_on(trained_on)
     return train(Session(recipe, run, envs, team, console), 0)
 
 

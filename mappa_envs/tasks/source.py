@@ -71,6 +71,24 @@ def tasks_metadata(source: TaskSource) -> dict[str, Any]:
     return {"task_ids": splits, "task_batch": source.batch_size}
 
 
+def task_texts(source: TaskSource, split: Split, count: int) -> dict[str, str]:
+    """Return the texts of a split's tasks by their ids, so that tasks can be compared.
+
+    A task of tables has its name for a text: a table is called the same wherever it is played, and
+    reading it may take long.
+
+    Args:
+        source: Where tasks come from.
+        split: Which of them.
+        count: How many are told of a split without an end, from its first on.
+    """
+    if isinstance(source, BatchedTasks):
+        return {name: name for name in source.splits[split]}
+    size = source.size(split)
+    tasks = (source.get(split, index) for index in range(count if size is None else size))
+    return {task.id: task.prompt for task in tasks}
+
+
 def choose_task(source: TaskSource, rng: np.random.Generator, options: Mapping[str, Any]) -> Task:
     """Return the task that the options of a `reset` ask for, or draw one of their split.
 
