@@ -5,6 +5,7 @@ Torch is imported by the command that needs it, when it needs it.
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 from typing import Annotated
@@ -134,6 +135,8 @@ def evaluate(
     """
     if greedy and temperature is not None:
         raise RecipeError(f"--greedy and --temperature {temperature:g} exclude each other")
+    if temperature is not None and not math.isfinite(temperature):
+        raise RecipeError(f"--temperature is {temperature}; give a finite number from 0")
     if split not in (None, "train", "test"):
         raise RecipeError(f"--split is {split!r}; it must be 'train' or 'test'")
     _offline()

@@ -217,7 +217,7 @@ def test_eval_prints_a_table_and_pass_at_k(
     shutil.copytree(finished_run, path)
     assert mappa("eval", path, "--split", "test", "--samples", 2, "--problems", 3) == 0
     shown = capsys.readouterr().out
-    for words in ("iteration-0004 on 3 test problems, 2 samples of each", "solver_0/score"):
+    for words in ("iteration-0004 on 3 test problems, 2 samples of each", "solver_0/tokens"):
         assert words in shown
     assert "pass@1  0.000" in shown
     assert "pass@2  0.000" in shown
@@ -232,7 +232,8 @@ def test_eval_prints_a_table_and_pass_at_k(
     assert all(one != other for one, other in zip(said[:3], said[3:], strict=True))
     during = run.episodes("eval-0004-sampled")
     assert [e["seed"] for e in episodes[:2]] == [e["seed"] for e in during]
-    assert [e["actions"] for e in episodes[:2]] == [e["actions"] for e in during]
+    judged = [[(a["messages"], a["action"]) for a in e["actions"]] for e in during]
+    assert [[(a["messages"], a["action"]) for a in e["actions"]] for e in episodes[:2]] == judged
     texts = [[action["action"] for action in episode["actions"]] for episode in episodes]
     assert texts[0] != texts[3]
 

@@ -147,6 +147,7 @@ def test_a_run_plays_its_checkpoints_and_its_base(
     ):
         assert run_mappa(monkeypatch, "eval", run, *options) == 0
     assert run_mappa(monkeypatch, "eval", run, "--greedy", "--temperature", 0.5) == 2
+    assert run_mappa(monkeypatch, "eval", run, "--temperature", "nan") == 2
     found = RunDirectory.open(run)
     assert found.episode_names() == [
         "test-after-0002-greedy-2x1",
