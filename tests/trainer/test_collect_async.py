@@ -71,9 +71,20 @@ def test_policies_act_in_the_thread_that_collects() -> None:
 
 
 def test_as_many_episodes_are_in_flight_as_there_are_environments() -> None:
-    policies = team()
-    collect_async([Relay() for _ in range(3)], plays(0, "train", 0, 9, "train"), policies, SAMPLING)
-    assert policies["ann"].most == 3
+    """Nobody is answered until three wait, and then the event stays set."""
+
+    class Patient(Server):
+        async def act_alone(self, *arguments: Any) -> Generation:
+            self.open = self.open or asyncio.Event()
+            if self.waiting == 2:
+                self.open.set()
+            return await super().act_alone(*arguments)
+
+    ann = Patient()
+    envs = [Relay([("ann", "bob")]) for _ in range(3)]
+    todo = plays(0, "train", 0, 9, "train")
+    collect_async(envs, todo, {**team(), "ann": ann}, SAMPLING)
+    assert ann.most == 3
 
 
 def test_a_slow_agent_of_one_episode_holds_up_no_other_episode() -> None:
