@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import run_mappa
 
 from mappa_envs.testing.stub_endpoint import StubEndpoint
 from mappa_envs.testing.stub_replies import Fail
 from mappa_trainer import evaluate_run as evaluation
 from mappa_trainer.engines import endpoint
 from mappa_trainer.runlog import RunDirectory
-from tests.programs import run_mappa
 
 AGENTS = ["solver_0", "coder_0", "verifier_0"]
 KEY = "sk-secret-key-0001"

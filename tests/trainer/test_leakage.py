@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import run_mappa
 
 from mappa_trainer import train
 from mappa_trainer.console import Console
@@ -18,7 +19,6 @@ from mappa_trainer.leakage import check_splits, fingerprint, fingerprints, norma
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.team import make_env
-from tests.programs import run_mappa
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from programs import run_mappa
 
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.presets import load_preset, tables_of
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
-from tests.programs import run_mappa
 
 
 def say(agent: str, messages: Any) -> str:
