@@ -136,6 +136,7 @@ class TRL:
                 num_generations=8,
                 loss_type="dapo",  # the token mean
                 beta=KL_COEF,
+                use_bias_correction_kl=False,  # as the plain loop and ours
                 epsilon=CLIP,
                 learning_rate=RATE,
                 adam_beta2=0.95,

@@ -103,16 +103,21 @@ def peers_update(peer: Peer, rewards: list[float]) -> None:
     peer.step(peer.policy(), peer.reference(), group_advantages(rewards))
 
 
+def moved(logprobs: list[torch.Tensor], seed: int) -> list[torch.Tensor]:
+    """Add noise, as if other weights had computed them."""
+    noise = torch.Generator().manual_seed(seed)
+    return [values + 0.3 * torch.randn(len(values), generator=noise) for values in logprobs]
+
+
 def check_equal(
     peer: Peer, learner: Learner, reference: Likelihood, pairs: list[Pair], recipe: Recipe
 ) -> None:
-    """Compare log-probabilities and gradients, for a policy that has moved since it sampled."""
-    found, ref = learner.logprobs(pairs), reference.logprobs(pairs)
-    noise = torch.Generator().manual_seed(0)
-    old = [values + 0.3 * torch.randn(len(values), generator=noise) for values in found]
+    """Compare log-probabilities, and gradients where clip and KL matter."""
+    found, held = learner.logprobs(pairs), reference.logprobs(pairs)
+    old, ref = moved(found, 0), moved(found, 1)
     advantages = group_advantages(draw_rewards())
     mask = Padded.of(pairs).mask
-    for theirs, ours in ((peer.policy(), found), (peer.reference(), ref)):
+    for theirs, ours in ((peer.policy(), found), (peer.reference(), held)):
         torch.testing.assert_close(theirs * mask, fill(ours), rtol=1e-4, atol=1e-3)
     samples = [
         Sample(tuple(prompt), tuple(sampled), o, torch.full((len(sampled),), float(a)), r)
@@ -131,7 +136,7 @@ def test_update_against_peers(benchmark: BenchmarkFixture, folder: Path, name: s
     model, other = load_model(folder), load_model(folder)
     with torch.no_grad():
         for parameter in other.parameters():
-            parameter.mul_(1.01)  # so that there is a KL
+            parameter.mul_(1.01)  # so that it is not the policy
     pairs, rewards, recipe = draw_pairs(model.config.vocab_size), draw_rewards(), recipe_of(folder)
     padded = Padded.of(pairs)
     rows = padded.actions.shape[1] + PROMPT
@@ -155,7 +160,7 @@ def test_update_against_peers(benchmark: BenchmarkFixture, folder: Path, name: s
     compare(
         benchmark,
         f"an update on {len(pairs)} actions, {name}",
-        "actions' tokens",
+        "tokens",
         {
             name: Side(lambda: peers_update(peer, rewards), tokens),
             "ours": Side(ours, tokens),
