@@ -8,7 +8,9 @@
     ├── PolicyError (RuntimeError)      what is to act cannot be asked, or says no text
     ├── LeakageError (ValueError)       problems to be evaluated on were trained on
     └── TrainingError (RuntimeError)    a run cannot go on: what it would train on is wrong
-        └── UnjudgedError               the coach left too much unscored, or its budget is spent
+        ├── UnjudgedError               the coach left too much unscored, or its budget is spent
+        ├── AlarmError                  an alarm is raised that stops the run
+        └── EngineError                 a server that generates failed, or answered nonsense
 
 Messages say what was wrong, where, the value, and the fix.
 """
@@ -59,3 +61,7 @@ class UnjudgedError(TrainingError):
 
 class AlarmError(TrainingError):
     """An alarm is raised that stops the run; it can be resumed, and then goes on past the alarm."""
+
+
+class EngineError(TrainingError):
+    """A server that generates cannot be started or reached, crashed, or answered nonsense."""

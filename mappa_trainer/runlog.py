@@ -269,6 +269,7 @@ def _action_record(transition: Transition) -> dict[str, Any]:
         "finish_reason": generation.finish_reason,
         "prompt_tokens": generation.prompt_tokens,
         "tokens": generation.tokens,
+        "weight_version": generation.weight_version,
         "reward": transition.reward,
         "ledger": transition.ledger,
         "turn": transition.turn,

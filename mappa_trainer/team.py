@@ -125,7 +125,8 @@ class Team:
 
     def sync(self, name: str) -> None:
         """Give the engine of a set of weights its learner's weights."""
-        self.engines[name].sync(self.learners[name].model)
+        learner = self.learners[name]
+        self.engines[name].sync(learner.model, learner.step)
 
 
 def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None) -> Team:

@@ -49,6 +49,8 @@ class Generation:
     """`token_ids` decoded, special tokens left out."""
     finish_reason: FinishReason
     """`prompt_too_long` means that nothing was sampled and the text is empty."""
+    weight_version: int = 0
+    """How many optimiser steps the weights that acted had taken."""
 
     @property
     def prompt_tokens(self) -> int:
@@ -75,6 +77,11 @@ class Reply:
     """As the server counts; None where nobody counts."""
     tokens: int | None = None
     """Of the text, and of the thinking that the server kept to itself; None as above."""
+
+    @property
+    def weight_version(self) -> None:
+        """Nobody knows whose weights acted, or there are none."""
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,6 +20,8 @@ class Completion:
     logprobs: tuple[float, ...]
     """Of each sampled id, at the sampling temperature; at temperature 1 where that is 0."""
     finish_reason: FinishReason
+    weight_version: int = 0
+    """How many optimiser steps the weights that sampled it had taken."""
 
 
 class Engine(Protocol):

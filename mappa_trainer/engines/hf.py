@@ -42,6 +42,7 @@ class LMPolicy:
                 sampler_logprobs=completion.logprobs,
                 text=self._text(completion.token_ids),
                 finish_reason=completion.finish_reason,
+                weight_version=completion.weight_version,
             )
             for prompt, completion in zip(prompts, completions, strict=True)
         ]
@@ -88,16 +89,19 @@ class HFEngine:
         self.model = model if share and model.dtype == dtype else copy_as(model, dtype)
         self.adapter = adapter
         self.max_batch = max_batch
+        self.version = 0
+        """Of the weights; see `Completion.weight_version`."""
         self._eos_ids = torch.tensor(sorted(eos_ids), device=model.device)
         self._pad_id = pad_id
         self._context = int(model.config.get_text_config().max_position_embeddings)
 
     @torch.no_grad()
-    def sync(self, source: PreTrainedModel) -> None:
+    def sync(self, source: PreTrainedModel, version: int) -> None:
         """Take over the weights of `source`, cast to this engine's dtype.
 
         With an adapter, only its weights: the base never changes.
         """
+        self.version = version
         if source is self.model:
             return
         if self.adapter:
@@ -116,7 +120,7 @@ class HFEngine:
                 f"generate got {len(prompts)} prompts but {len(seeds)} seeds; give one per prompt"
             )
         room = self._context - sampling.max_new_tokens
-        completions = [Completion((), (), "prompt_too_long")] * len(prompts)
+        completions = [Completion((), (), "prompt_too_long", self.version)] * len(prompts)
         fitting = [row for row, prompt in enumerate(prompts) if len(prompt) <= room]
         fitting.sort(key=lambda row: len(prompts[row]))
         for start in range(0, len(fitting), self.max_batch):
@@ -157,7 +161,9 @@ class HFEngine:
             ids = sampled[:, None]
             mask = torch.cat([mask, mask.new_ones(len(live), 1)], dim=1)
         return [
-            Completion(tuple(ids), tuple(values), "stop" if row in stopped else "length")
+            Completion(
+                tuple(ids), tuple(values), "stop" if row in stopped else "length", self.version
+            )
             for row, (ids, values) in enumerate(zip(tokens, logprobs, strict=True))
         ]
 

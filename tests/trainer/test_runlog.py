@@ -19,7 +19,7 @@ def run(make_recipe: Callable[..., Recipe], tmp_path: Path) -> RunDirectory:
 
 
 def episode(index: int = 0) -> Episode:
-    generation = Generation((1, 2, 3), (4, 5), (-0.1, -0.2), "four\nfünf", "stop")
+    generation = Generation((1, 2, 3), (4, 5), (-0.1, -0.2), "four\nfünf", "stop", 6)
     transition = Transition(
         agent="coder_0",
         index=1,
@@ -64,6 +64,7 @@ def test_an_episode_comes_back_as_it_was_written(run: RunDirectory) -> None:
             "finish_reason": "stop",
             "prompt_tokens": 3,
             "tokens": 2,
+            "weight_version": 6,
             "reward": None,
             "ledger": {"status": "unscored", "score": None},
             "turn": {"tool_results": []},
