@@ -5,6 +5,7 @@ A model with adapters shows one of them at a time, or none; `select` chooses, be
 
 from __future__ import annotations
 
+import shutil
 import warnings
 from pathlib import Path
 
@@ -50,6 +51,13 @@ def load_adapter(model: PreTrainedModel, name: str, folder: Path) -> None:
             f"{folder}: the adapter does not fit the base model, the first weight that differs is "
             f"{wrong[0]!r}; check model.base in the run's config.json"
         )
+
+
+def save_adapter(model: PreTrainedModel, name: str, folder: Path) -> None:
+    """Write an adapter as a folder that peft and vLLM read; what was there is replaced."""
+    select(model, name)
+    shutil.rmtree(folder, ignore_errors=True)  # a reader may still have the old file open
+    model.save_pretrained(folder)
 
 
 def select(model: PreTrainedModel, name: str | None) -> None:

@@ -7,6 +7,7 @@ ships its weights as GGUF; see `SMOLLM2`.
 from __future__ import annotations
 
 import importlib.util
+import json
 import logging
 import os
 import shutil
@@ -107,6 +108,26 @@ def load_model(path: Path, dtype: torch.dtype = torch.float32) -> PreTrainedMode
         )
     use_fast_attention(model)
     return cast(PreTrainedModel, model.eval())
+
+
+@torch.no_grad()
+def save_untied(model: PreTrainedModel, folder: Path, dtype: torch.dtype) -> None:
+    """Write a model whose output head is a weight of its own, whatever it was; for vLLM.
+
+    Its build for processors keeps a copy of a head that is tied to the embeddings, and does not
+    renew it when weights are loaded again. What else is in the folder stays.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    for old in folder.glob("*.safetensors*"):
+        old.unlink()  # a reader may still have it open
+    weights = {
+        name: value.detach().to("cpu", dtype, copy=True)
+        for name, value in model.state_dict().items()
+    }
+    model.save_pretrained(folder, state_dict=weights)
+    path = folder / "config.json"
+    config = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(config | {"tie_word_embeddings": False}), encoding="utf-8")
 
 
 def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:

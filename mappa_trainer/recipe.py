@@ -20,6 +20,7 @@ from mappa_trainer.recipe_tables import (
     AgentTable,
     AlarmsTable,
     AlgorithmTable,
+    EngineTable,
     EnvTable,
     EvalTable,
     ModelTable,
@@ -40,6 +41,7 @@ class Recipe(BaseModel):
     coach: dict[str, Any] | None = None
     sandbox: dict[str, Any] | None = None
     model: ModelTable
+    engine: EngineTable = EngineTable()
     sampling: SamplingTable = SamplingTable()
     algorithm: AlgorithmTable = AlgorithmTable()
     train: TrainTable

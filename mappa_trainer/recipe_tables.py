@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt
+from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 STRICT = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, strict=True)
 """TOML types its values, so `true` is no 1 and `"3"` no 3; a whole number may be a float."""
@@ -55,6 +55,36 @@ class ModelTable(BaseModel):
     lora: LoraTable = LoraTable()
     offload_optimizer: bool = False
     """Keep the optimiser's moments in the processor's memory while other weights train."""
+
+
+class EngineTable(BaseModel):
+    """What generates: this process, or vLLM servers."""
+
+    model_config = STRICT
+
+    kind: Literal["hf", "vllm"] = "hf"
+    url: str | None = Field(default=None, pattern=r"^https?://[^/]")
+    """Of a vLLM server that runs and can read this machine's files; None starts servers."""
+    python: str | None = None
+    """An interpreter that has vLLM; None looks for one, see `vllm_server.find_python`."""
+    args: tuple[str, ...] = Field(default=(), strict=False)
+    """More arguments of each server, e.g. `["--max-model-len", "4096"]`."""
+    start_timeout_s: float = Field(default=600.0, gt=0)
+    """The run stops when a server takes longer than this to start."""
+    max_sync_gap: float = Field(default=0.1, gt=0)
+    """The run stops when a server that was given new weights and the learner differ by more than
+    this in the log-probabilities of a probe, on average."""
+
+    @model_validator(mode="after")
+    def _check_keys(self) -> Self:
+        ours = [name for name in ("python", "args") if getattr(self, name)]
+        if self.kind == "hf" and (given := [*ours, *(["url"] if self.url else [])]):
+            raise ValueError(f"{', '.join(given)} is for kind = 'vllm'; give it, or leave it out")
+        if self.url and ours:
+            raise ValueError(
+                f"{', '.join(ours)} is for servers that are started, and url names one"
+            )
+        return self
 
 
 class SamplingTable(BaseModel):

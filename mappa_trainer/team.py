@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,10 @@ from mappa_trainer.adapters import add_adapter, load_adapter
 from mappa_trainer.algorithms import check_algorithms, learning_rate_of
 from mappa_trainer.checkpoint import load_state
 from mappa_trainer.collect import Env
+from mappa_trainer.engines import Engine, SyncedEngine
 from mappa_trainer.engines.hf import HFEngine, LMPolicy, copy_as
+from mappa_trainer.engines.probe import check_gap, probe_gap
+from mappa_trainer.engines.serving import Serving, check_engine, serve
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
@@ -78,7 +82,7 @@ def check_recipe(recipe: Recipe, env: Env) -> None:
             episodes of an iteration are no whole number of batches of tasks.
     """
     check_algorithms(recipe, env.possible_agents)
-    plan_weights(recipe, env.possible_agents)
+    check_engine(recipe, plan_weights(recipe, env.possible_agents))
     if unknown := set(recipe.sampling.max_new_tokens_of) - set(env.possible_agents):
         raise RecipeError(
             f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
@@ -108,11 +112,15 @@ class Team:
     weights: list[Weights]
     learners: dict[str, Learner]
     """Of the weights that are trained."""
-    engines: dict[str, HFEngine]
+    engines: Mapping[str, SyncedEngine]
     policies: dict[str, LMPolicy]
     """For each agent."""
     reference: Likelihood
     """The base without any adapter, frozen, shared by all: every set of weights starts from it."""
+    serving: Serving | None = None
+    """The servers of the engines, where these need any."""
+    max_sync_gap: float = 0.1
+    """See `EngineTable`."""
 
     @property
     def players(self) -> dict[str, str | None]:
@@ -123,10 +131,47 @@ class Team:
             for agent in weights.agents
         }
 
-    def sync(self, name: str) -> None:
-        """Give the engine of a set of weights its learner's weights."""
-        learner = self.learners[name]
-        self.engines[name].sync(learner.model, learner.step)
+    def open(self, logs: Path, progress: Callable[[str], None] = lambda _: None) -> None:
+        """Start the servers, if there are any, and give every engine its learner's weights.
+
+        Args:
+            logs: A folder for what the servers say.
+            progress: Called with a few words while servers start; may raise to stop.
+
+        Raises:
+            EngineError: a server does not start.
+            TrainingError: see `sync`.
+        """
+        if self.serving:
+            self.serving.open(logs, progress)
+        for name in self.learners:
+            self.sync(name)
+
+    def sync(self, name: str) -> dict[str, float]:
+        """Give the engine of a set of weights its learner's weights.
+
+        Returns:
+            For an engine in a server, `<agent>/sync_gap`: how far its log-probabilities of a probe
+            are from the learner's, for each agent that plays the weights.
+
+        Raises:
+            EngineError: the server does not take the weights.
+            TrainingError: the gap is above the limit.
+        """
+        learner, engine = self.learners[name], self.engines[name]
+        engine.sync(learner.model, learner.step)
+        if not self.serving:
+            return {}
+        vocabulary = learner.model.config.get_text_config().vocab_size
+        gap = probe_gap(engine, learner.logprobs, vocabulary, self.reference.temperature)
+        check_gap(name, learner.step, gap, self.max_sync_gap)
+        players = next(weights.agents for weights in self.weights if weights.name == name)
+        return {f"{agent}/sync_gap": gap for agent in players}
+
+    def close(self) -> None:
+        """End the servers."""
+        if self.serving:
+            self.serving.close()
 
 
 def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None) -> Team:
@@ -146,7 +191,15 @@ def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None
             learners[weights.name] = _learner(recipe, weights, models.of(weights))
             if checkpoint:
                 load_state(checkpoint, weights.name, learners[weights.name])
-    engines = _engines(recipe, plan, models, tokenizer)
+    serving = None
+    engines: Mapping[str, SyncedEngine]
+    if recipe.engine.kind == "vllm":
+        by_name = {weights.name: models.of(weights) for weights in plan}
+        eos_ids = _eos_ids(models.base, tokenizer)
+        serving = serve(recipe, plan, by_name, base_folder, tokenizer, eos_ids)
+        engines = serving.engines
+    else:
+        engines = _engines(recipe, plan, models, tokenizer)
     return Team(
         tokenizer=tokenizer,
         weights=plan,
@@ -159,11 +212,13 @@ def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None
             precision=recipe.model.precision,
             token_budget=recipe.model.token_budget,
         ),
+        serving=serving,
+        max_sync_gap=recipe.engine.max_sync_gap,
     )
 
 
 def load_policies(recipe: Recipe, agents: list[str], checkpoint: Path) -> dict[str, LMPolicy]:
-    """Load a checkpoint's weights for acting alone; see `build_team` for errors."""
+    """Load a checkpoint's weights for acting in this process; see `build_team` for errors."""
     base_folder = resolve_model(recipe.model.base)
     tokenizer = load_tokenizer(base_folder)
     plan = plan_weights(recipe, agents)
@@ -238,7 +293,7 @@ def _engines(
 
 
 def _policies(
-    plan: list[Weights], engines: dict[str, HFEngine], tokenizer: PreTrainedTokenizerBase
+    plan: list[Weights], engines: Mapping[str, Engine], tokenizer: PreTrainedTokenizerBase
 ) -> dict[str, LMPolicy]:
     return {
         agent: LMPolicy(engines[weights.name], tokenizer)
@@ -255,17 +310,20 @@ def _engine(
     share: bool,
     adapter: str | None = None,
 ) -> HFEngine:
-    eos = model.generation_config.eos_token_id if model.generation_config else None
-    ids = {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
     pad = tokenizer.pad_token_id
     return HFEngine(
         model,
-        eos_ids=ids,
+        eos_ids=_eos_ids(model, tokenizer),
         pad_id=pad if pad is not None else tokenizer.eos_token_id,
         dtype=dtype,
         share=share,
         adapter=adapter,
     )
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> set[int]:
+    eos = model.generation_config.eos_token_id if model.generation_config else None
+    return {tokenizer.eos_token_id, *(eos if isinstance(eos, list) else [eos])} - {None}
 
 
 def sampling_of(recipe: Recipe, agents: list[str], temperature: float) -> dict[str, Sampling]:

@@ -108,6 +108,7 @@ def train(session: Session, first: int) -> bool:
     with StopSignal(console) as stop, _events(run, first) as events:
         console.begin(session.recipe, run.path, first)
         try:
+            session.team.open(run.path / "engines", console.phase("the engines", stop.check))
             for iteration in range(first, table.iterations):
                 if iteration % session.recipe.eval.every == 0:
                     _evaluate(session, iteration, events, stop.check)
@@ -130,6 +131,7 @@ def train(session: Session, first: int) -> bool:
             raise
         finally:
             console.close()
+            session.team.close()
             for env in session.envs:
                 env.close()
     return True
@@ -174,7 +176,7 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
             recipe, learner, team.reference, episodes, weights.agents, iteration, session.phases
         )
         with session.phases.of("sync"):
-            team.sync(weights.name)
+            metrics |= team.sync(weights.name)
     _check_trained(metrics, session.agents, iteration)
     return metrics | _time_metrics(session, episodes, metrics)
 

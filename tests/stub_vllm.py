@@ -10,7 +10,6 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Self
 
 EOS = 2
-CONTEXT = 64
 BASE = "the-base"
 
 Reply = tuple[int, Any]
@@ -26,6 +25,8 @@ def toy(body: dict[str, Any]) -> dict[str, Any]:
     else:
         ids, reason = [body["prompt"][-1], body["seed"]] * body["max_tokens"], "length"
         ids = ids[: body["max_tokens"]]
+    if EOS in ids:
+        ids, reason = ids[: ids.index(EOS) + 1], "stop"
     return {
         "choices": [
             {
@@ -49,16 +50,17 @@ class StubVLLM:
         *replies: Reply,
         delay: Callable[[dict[str, Any]], float] = lambda body: 0.0,
         answer: Callable[[dict[str, Any]], dict[str, Any]] = toy,
+        context: int = 4096,
     ) -> None:
         self.asked: list[tuple[str, dict[str, Any]]] = []
         self.most_in_flight = 0
         self._replies = list(replies)
         self._delay = delay
         self._answer = answer
+        self._context = context
         self._in_flight = 0
         self._lock = threading.Lock()
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(self))
-        self._server.daemon_threads = True
+        self._server = _Server(("127.0.0.1", 0), _handler(self))
 
     @property
     def url(self) -> str:
@@ -87,7 +89,7 @@ class StubVLLM:
         if path != "/v1/models":
             return {}
         adapter = {"id": "solver", "parent": BASE, "max_model_len": None}
-        return {"data": [adapter, {"id": BASE, "parent": None, "max_model_len": CONTEXT}]}
+        return {"data": [adapter, {"id": BASE, "parent": None, "max_model_len": self._context}]}
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
@@ -96,6 +98,11 @@ class StubVLLM:
     def __exit__(self, *exception: object) -> None:
         self._server.shutdown()
         self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
 
 
 def _handler(stub: StubVLLM) -> type[BaseHTTPRequestHandler]:

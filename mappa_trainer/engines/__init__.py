@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mappa_trainer.types import FinishReason, Sampling
 
-__all__ = ["Completion", "Engine"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
+
+__all__ = ["Completion", "Engine", "SyncedEngine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,4 +38,12 @@ class Engine(Protocol):
         A prompt that leaves no room for `sampling.max_new_tokens` is not cut: its completion is
         empty and its finish reason `prompt_too_long`.
         """
+        ...
+
+
+class SyncedEngine(Engine, Protocol):
+    """An engine whose weights follow those of a model in training."""
+
+    def sync(self, source: PreTrainedModel, version: int) -> None:
+        """Take over the weights of `source`, which took `version` optimiser steps."""
         ...

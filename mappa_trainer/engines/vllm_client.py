@@ -12,18 +12,24 @@ import secrets
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, TypeVar
 
 import httpx2
+import torch
+from safetensors import SafetensorError
+from transformers import PreTrainedModel
 
+from mappa_trainer.adapters import save_adapter
 from mappa_trainer.engines import Completion
 from mappa_trainer.errors import EngineError
+from mappa_trainer.models import save_untied
 from mappa_trainer.types import Sampling
 
 REQUEST_TIMEOUT_S = 3600.0
 """For one answer, the time that it waits for its turn included."""
-RETRY_AFTER_S = (0.5, 1.0, 2.0)
-"""Waits between the attempts at one request."""
+RETRY_AFTER_S = (0.5, 1.0, 2.0, 4.0, 8.0)
+"""Waits between the attempts at one request; a server that crashes needs some to be gone."""
 _CONNECTIONS = 256
 _NO_LOGPROB = -9999.0
 """What vLLM writes for a log-probability that is not finite, or is lower."""
@@ -158,17 +164,49 @@ class VLLMEngine:
         client: Of the server.
         eos_ids: Ids that end a completion; the one sampled is kept as its last token.
         adapter: The name of the LoRA adapter to generate with; None for the model without any.
+        folder: Where `sync` leaves weights for the server, which has to see it.
+        dtype: Of the server.
     """
 
     def __init__(
-        self, client: VLLMClient, *, eos_ids: Collection[int], adapter: str | None = None
+        self,
+        client: VLLMClient,
+        *,
+        eos_ids: Collection[int],
+        adapter: str | None = None,
+        folder: Path | None = None,
+        dtype: torch.dtype = torch.float32,
     ) -> None:
         self.client = client
         self.adapter = adapter
+        self._folder = folder
+        self._dtype = dtype
         self.version = 0
         """Of the weights; see `Completion.weight_version`."""
         self._eos_ids = frozenset(eos_ids)
         self._salt = secrets.token_hex(16)
+
+    def sync(self, source: PreTrainedModel, version: int) -> None:
+        """Give the server the weights of `source`: all of them, or those of the adapter.
+
+        Raises:
+            EngineError: the server does not take them, or the disk does not.
+        """
+        assert self._folder is not None
+        try:
+            if self.adapter:
+                save_adapter(source, self.adapter, self._folder)
+            else:
+                save_untied(source, self._folder, self._dtype)
+        except (OSError, SafetensorError) as error:
+            raise EngineError(
+                f"{self._folder}: the weights cannot be written for the server: {error}; make room"
+            ) from error
+        if self.adapter:
+            self.client.load_adapter(self.adapter, str(self._folder))
+        else:
+            self.client.reload_weights(str(self._folder))
+        self.note_weights(version)
 
     def note_weights(self, version: int) -> None:
         """Note that the server has new weights, so that no prefix cached before is used again."""

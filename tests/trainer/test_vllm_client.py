@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from stub_vllm import BASE, CONTEXT, EOS, StubVLLM, toy
+from stub_vllm import BASE, EOS, StubVLLM, toy
 
 from mappa_trainer.engines import Completion
 from mappa_trainer.engines.vllm_client import VLLMClient, VLLMEngine
@@ -33,7 +34,13 @@ def engine_of() -> Iterator[MakeEngine]:
 
 def test_answers_come_in_the_order_of_the_prompts(engine_of: MakeEngine) -> None:
     prompts, seeds = [[9, 10 + i] for i in range(8)], [101, 104, 107, 108, 111, 113, 116, 119]
-    with StubVLLM(delay=lambda body: 0.02 * (18 - body["prompt"][-1])) as stub:  # first comes last
+    all_here = threading.Barrier(8)
+
+    def delay(body: dict[str, Any]) -> float:
+        all_here.wait(30)
+        return 0.02 * (18 - body["prompt"][-1])  # the first is answered last
+
+    with StubVLLM(delay=delay) as stub:
         found = engine_of(stub.url).generate(prompts, seeds, SAMPLING)
         assert stub.most_in_flight == 8
     assert [completion.token_ids for completion in found] == [
@@ -92,8 +99,8 @@ def test_new_weights_have_a_version_and_share_no_prefix_with_the_old(engine_of: 
 
 
 def test_a_prompt_that_leaves_no_room_is_not_sent(engine_of: MakeEngine) -> None:
-    room = CONTEXT - SAMPLING.max_new_tokens
-    with StubVLLM() as stub:
+    room = 64 - SAMPLING.max_new_tokens
+    with StubVLLM(context=64) as stub:
         prompts = [[5] * room, [5] * (room + 1)]
         found = engine_of(stub.url).generate(prompts, [1, 3], SAMPLING)
         assert len(stub.completions) == 1

@@ -205,8 +205,11 @@ def test_the_command_line_of_full_weights_on_a_gpu() -> None:
 @pytest.mark.parametrize(("rank", "room"), [(1, "8"), (8, "8"), (9, "16"), (257, "320")])
 def test_adapters_have_one_slot_more_and_room_for_their_rank(rank: int, room: str) -> None:
     launch = Launch(Path("/py"), Path("/m"), "float32", True, 3, rank, ("--seed", "4"))
-    added = ["--enforce-eager", "--enable-lora", "--max-loras", "4", "--max-lora-rank", room]
-    assert command(launch, 81)[-8:] == [*added, "--seed", "4"]
+    assert command(launch, 81)[-9:] == [
+        *("--enforce-eager", "--no-enable-chunked-prefill"),
+        *("--enable-lora", "--max-loras", "4", "--max-lora-rank", room),
+        *("--seed", "4"),
+    ]
 
 
 def test_a_rank_that_vllm_does_not_take_is_refused() -> None:
