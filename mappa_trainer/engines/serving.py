@@ -1,11 +1,12 @@
 """The vLLM servers of a team: one for each set of full weights, and one for all other weights.
 
-Adapters, and agents that play the base, share a server; so do all agents of the machine with
-`engine.url`, which names the one server of a team that needs no more.
+Adapters, and agents that play the base, share a server. `engine.url` names a server for a team that
+needs one only.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,8 @@ class Serving:
     clients: Sequence[VLLMClient]
     servers: Mapping[str, VLLMServer]
     """By the names of their logs; empty where `engine.url` names one that runs."""
+    folders: Sequence[Path]
+    """Where weights are left for the servers; deleted at the end."""
     start_timeout_s: float
 
     def open(self, logs: Path, progress: Callable[[str], None]) -> None:
@@ -53,11 +56,13 @@ class Serving:
             server.wait(self.start_timeout_s, progress)
 
     def close(self) -> None:
-        """End all servers."""
+        """End all servers, and delete the weights that were left for them."""
         for client in self.clients:
             client.close()
         for server in self.servers.values():
             server.close()
+        for folder in self.folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 def check_engine(recipe: Recipe, plan: Sequence[Weights]) -> None:
@@ -107,9 +112,11 @@ def serve(
     engines: dict[str, VLLMEngine] = {}
     servers: dict[str, VLLMServer] = {}
     clients: list[VLLMClient] = []
+    folders: list[Path] = []
     for name, group in _groups(plan).items():
         model = models[group[0].name]
         folder = scratch_folder(_trained_bytes(model))
+        folders.append(folder)
         served = base_folder
         if recipe.engine.url:
             clients.append(VLLMClient(recipe.engine.url))
@@ -127,7 +134,7 @@ def serve(
                 folder=folder / weights.name,
                 dtype=dtype,
             )
-    return Serving(engines, clients, servers, recipe.engine.start_timeout_s)
+    return Serving(engines, clients, servers, folders, recipe.engine.start_timeout_s)
 
 
 def _groups(plan: Sequence[Weights]) -> dict[str, list[Weights]]:
@@ -162,6 +169,7 @@ def _write_served(
         save_untied(model, folder, dtype)
         tokenizer.save_pretrained(folder)
     except OSError as error:
+        shutil.rmtree(folder, ignore_errors=True)
         raise EngineError(
             f"{folder}: the weights cannot be written for the server: {error.strerror}; make room"
         ) from error

@@ -55,9 +55,10 @@ def test_adapters_share_a_server_which_has_them_before_anything_else(
         for body in changing:
             names = {path.name for path in Path(body["lora_path"]).iterdir()}
             assert {"adapter_config.json", "adapter_model.safetensors"} <= names
-        first = stub.asked[0]
-        assert first[0] == "/v1/load_lora_adapter"
+        assert stub.asked[0] == ("/v1/load_lora_adapter", changing[0])
+        team.close()
     assert set(team.engines) == set(AGENTS)
+    assert not any(Path(body["lora_path"]).parent.exists() for body in changing)
 
 
 def test_full_weights_are_sent_as_a_folder(team_of: MakeTeam, tmp_path: Path) -> None:
