@@ -50,6 +50,47 @@ def autocast_dtype(precision: Precision, device: torch.device) -> torch.dtype:
     return torch.bfloat16 if fast else torch.float32
 
 
+class TokenScorer(nn.Module):
+    """A causal language model as one module whose call is all that is computed with its weights.
+
+    FSDP2 gathers weights when the module that they belong to is called. Body and head are called
+    by this one, so they may have weights in common.
+    """
+
+    def __init__(self, model: PreTrainedModel) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, batch: MicroBatch, temperature: float, *, entropy_gradient: bool, thrifty: bool
+    ) -> TokenScores:
+        """Return the log-probabilities of a micro-batch's targets and the entropies there."""
+        device = self.model.device
+        body = _body(self.model)
+        with _recomputing(body, thrifty):
+            hidden = _hidden(body, batch.packed)
+        hidden = hidden.index_select(0, batch.predictors.to(device))
+        chunks = zip(
+            torch.split(hidden, HEAD_CHUNK),
+            torch.split(batch.targets.to(device), HEAD_CHUNK),
+            strict=True,
+        )
+        parts = [
+            checkpoint(self._score, *chunk, temperature, entropy_gradient, use_reentrant=False)
+            for chunk in chunks
+        ]
+        return TokenScores(*map(torch.cat, zip(*parts, strict=True)))
+
+    def _score(
+        self, hidden: Tensor, targets: Tensor, temperature: float, entropy_gradient: bool
+    ) -> tuple[Tensor, Tensor]:
+        logits: Tensor = _head(self.model)(hidden).float() / temperature
+        every = logits.log_softmax(-1)
+        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
+            entropies = -(every.exp() * every).sum(-1)
+        return every.gather(1, targets[:, None]).squeeze(1), entropies
+
+
 class Likelihood:
     """Log-probabilities of sampled tokens under one causal language model.
 
@@ -90,7 +131,8 @@ class Likelihood:
         self._thrifty = gradient_checkpointing
         self._dtype = autocast_dtype(precision, model.device)
         self.select()
-        self._body, self._head = _body_and_head(model)
+        _check_parts(model)
+        self.scorer = TokenScorer(model)
 
     @torch.no_grad()
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
@@ -112,34 +154,15 @@ class Likelihood:
 
     def of(self, batch: MicroBatch, entropy_gradient: bool = False) -> TokenScores:
         """Return the log-probabilities of a micro-batch's targets and the entropies there."""
-        device = self.model.device
-        with _recomputing(self._body, self._thrifty):
-            hidden = _hidden(self._body, batch.packed)
-        hidden = hidden.index_select(0, batch.predictors.to(device))
-        chunks = zip(
-            torch.split(hidden, HEAD_CHUNK),
-            torch.split(batch.targets.to(device), HEAD_CHUNK),
-            strict=True,
+        scores: TokenScores = self.scorer(
+            batch, self.temperature, entropy_gradient=entropy_gradient, thrifty=self._thrifty
         )
-        parts = [
-            checkpoint(self._token_scores, *chunk, entropy_gradient, use_reentrant=False)
-            for chunk in chunks
-        ]
-        return TokenScores(*map(torch.cat, zip(*parts, strict=True)))
+        return scores
 
     def autocast(self) -> torch.autocast:
         """Return the context that every pass runs in; inside one, weights are cast once."""
         enabled = self._dtype != torch.float32
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=enabled)
-
-    def _token_scores(
-        self, hidden: Tensor, targets: Tensor, entropy_gradient: bool
-    ) -> tuple[Tensor, Tensor]:
-        logits: Tensor = self._head(hidden).float() / self.temperature
-        every = logits.log_softmax(-1)
-        with torch.set_grad_enabled(entropy_gradient and torch.is_grad_enabled()):
-            entropies = -(every.exp() * every).sum(-1)
-        return every.gather(1, targets[:, None]).squeeze(1), entropies
 
 
 @contextmanager
@@ -177,11 +200,20 @@ def _hidden(body: nn.Module, packed: PackedRow) -> Tensor:
     return hidden[0]
 
 
-@torch.no_grad()
-def _body_and_head(model: PreTrainedModel) -> tuple[nn.Module, nn.Module]:
-    """Take a model apart, and compare the parts, packed, with the whole on a few ids."""
+def _body(model: PreTrainedModel) -> nn.Module:
     body: nn.Module = model.get_decoder()  # type: ignore[no-untyped-call]
+    return body
+
+
+def _head(model: PreTrainedModel) -> nn.Module:
     head: nn.Module = model.get_output_embeddings()  # type: ignore[no-untyped-call]
+    return head
+
+
+@torch.no_grad()
+def _check_parts(model: PreTrainedModel) -> None:
+    """Compare body and head, packed, with the whole on a few ids."""
+    body, head = _body(model), _head(model)
     vocabulary = model.config.get_text_config().vocab_size
     ids = [token % vocabulary for token in range(1, MIN_SHARED + 9)]
     sequences = [ids, [*ids[: MIN_SHARED + 2], *reversed(ids)], ids[::-1]]
@@ -200,7 +232,6 @@ def _body_and_head(model: PreTrainedModel) -> tuple[nn.Module, nn.Module]:
             "its layers carry more than attention from token to token, or its attention is not "
             "PyTorch's; use another architecture, or load it with attn_implementation='sdpa'"
         )
-    return body, head
 
 
 def _packed_gap(
