@@ -43,8 +43,10 @@ class MicroBatch:
         return zip(self.rows, torch.split(flat, list(self.lengths)), strict=True)
 
 
-def micro_batches(pairs: Sequence[Pair], token_budget: int) -> list[MicroBatch]:
-    """Group pairs so that no group has more than `token_budget` tokens once packed.
+def micro_batches(
+    pairs: Sequence[Pair], token_budget: int, rank: int = 0, ranks: int = 1
+) -> list[MicroBatch]:
+    """Group a rank's share of pairs so that no group has more than `token_budget` tokens packed.
 
     Pairs that begin alike come together, and what they share counts once. A pair longer than the
     budget has a micro-batch to itself; a pair with nothing sampled is in none. The result depends
@@ -53,12 +55,15 @@ def micro_batches(pairs: Sequence[Pair], token_budget: int) -> list[MicroBatch]:
     Args:
         pairs: Prompt ids and sampled ids; a prompt has at least one id.
         token_budget: The most tokens of a packed row.
+        rank: Whose share to group; see `deal`.
+        ranks: How many share the pairs.
 
     Raises:
-        TrainingError: a prompt is empty.
+        TrainingError: a prompt is empty, in whoever's share.
     """
     fed = {row: _fed(row, pair) for row, pair in enumerate(pairs) if len(pair[1])}
-    order = sorted(fed, key=lambda row: fed[row])
+    own = deal({row: len(ids) for row, ids in fed.items()}, ranks)[rank]
+    order = sorted(own, key=lambda row: fed[row])
     lengths = [len(fed[row]) for row in order]
     common = common_prefixes([fed[row] for row in order])
     groups: list[list[int]] = []
@@ -71,6 +76,25 @@ def micro_batches(pairs: Sequence[Pair], token_budget: int) -> list[MicroBatch]:
             groups.append([row])
             first = place
     return [_collate(pairs, fed, group) for group in groups]
+
+
+def deal(lengths: Mapping[int, int], ranks: int) -> list[list[int]]:
+    """Deal rows out over ranks, the longest first, each to the rank with the fewest tokens so far.
+
+    Args:
+        lengths: The tokens of each row.
+        ranks: How many there are.
+
+    Returns:
+        For each rank its rows, in their order.
+    """
+    shares: list[list[int]] = [[] for _ in range(ranks)]
+    loads = [0] * ranks
+    for row in sorted(lengths, key=lambda row: (-lengths[row], row)):
+        lightest = loads.index(min(loads))
+        shares[lightest].append(row)
+        loads[lightest] += lengths[row]
+    return [sorted(share) for share in shares]
 
 
 def _fed(row: int, pair: Pair) -> tuple[int, ...]:

@@ -3,7 +3,7 @@
     checkpoints/iteration-0004/
         solver_0/            a Hugging Face folder, loadable by plain transformers or, of a LoRA
                              adapter, by peft; one for each set of weights that is trained
-        state/solver_0.pt    optimiser state and step count
+        state/solver_0/      optimiser state and step count, as safetensors; one file for each rank
         complete.json        which agent plays which weights; written last, and a folder without
                              it is no checkpoint
 
@@ -18,7 +18,6 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import torch
 from safetensors import SafetensorError
 from transformers import PreTrainedTokenizerBase
 
@@ -58,7 +57,7 @@ def save_checkpoint(
         (partial / "state").mkdir(parents=True)
         for name, learner in learners.items():
             learner.save_pretrained(partial / name, tokenizer)
-            torch.save(learner.state_dict(), partial / "state" / f"{name}.pt")
+            learner.save_state(partial / "state" / name)
         manifest = {"iteration": iteration, "agents": dict(players)}
         (partial / _MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
     except (OSError, RuntimeError, SafetensorError) as error:  # torch does not raise OSError
@@ -134,16 +133,21 @@ def load_state(checkpoint: Path, name: str, learner: Learner) -> None:
     """Load the optimiser state of a set of weights; the weights are loaded with the model.
 
     Raises:
-        CheckpointError: the state file is missing or unreadable.
+        CheckpointError: the state is missing, unreadable, or of another model.
     """
-    path = checkpoint / "state" / f"{name}.pt"
+    path = checkpoint / "state" / name
     try:
-        learner.load_state_dict(torch.load(path, map_location="cpu", weights_only=True))
+        learner.load_state(path)
     except Exception as error:  # the reader raises whatever a damaged file makes it raise
         raise CheckpointError(
-            f"{path}: the optimiser state cannot be loaded: {type(error).__name__}; "
+            f"{path}: the optimiser state cannot be loaded: {_in_short(error)}; "
             f"delete {checkpoint} to resume from an earlier checkpoint"
         ) from error
+
+
+def _in_short(error: Exception) -> str:
+    """Say what kind of error it is and the first line of what it says."""
+    return ": ".join([type(error).__name__, *str(error).splitlines()[:1]])
 
 
 def _tidy(run: Path, keep: int) -> None:

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from mappa_trainer.batching import MicroBatch, Pair, micro_batches
+from mappa_trainer.batching import MicroBatch, Pair
 from mappa_trainer.errors import ModelError, TrainingError
-from mappa_trainer.likelihood import Likelihood, Precision
+from mappa_trainer.likelihood import IDLE, Likelihood, Precision
 from mappa_trainer.losses import TokenBatch
 from mappa_trainer.objective import Objective, StepSize
+from mappa_trainer.sharding import ALONE, Ranks, load_tensors, save_tensors, whole, whole_weights
 from mappa_trainer.types import Sample, UpdateMetrics
 
 FINAL_SHARE = 0.1
@@ -60,7 +61,7 @@ class Learner:
         offload: Whether `rest` moves the optimiser's moments to the processor's memory.
         learning_rate: Of every optimiser step.
         max_grad_norm: The gradient is scaled down to this norm when it is longer.
-        temperature: See `Likelihood`, as `precision` and `token_budget`.
+        temperature: See `Likelihood`, as `precision`, `token_budget` and `ranks`.
     """
 
     def __init__(
@@ -75,6 +76,7 @@ class Learner:
         gradient_checkpointing: bool = False,
         adapter: str | None = None,
         offload: bool = False,
+        ranks: Ranks = ALONE,
     ) -> None:
         if model.dtype != torch.float32:
             raise ModelError(
@@ -86,23 +88,29 @@ class Learner:
         """The position in the schedule: optimiser steps taken or skipped so far."""
         self._learning_rate = learning_rate
         self._max_grad_norm = max_grad_norm
-        self._likelihood = Likelihood(
+        self._ranks = ranks
+        self.likelihood = Likelihood(
             model,
             temperature=temperature,
             precision=precision,
             token_budget=token_budget,
             gradient_checkpointing=gradient_checkpointing,
             adapter=adapter,
+            ranks=ranks,
         )
         self._offload = offload
+        self._names = [name for name, p in model.named_parameters() if p.requires_grad]
         self._parameters = [p for p in model.parameters() if p.requires_grad]
         self._optimizer = torch.optim.AdamW(
             self._parameters, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=True
         )
+        for parameter in self._parameters:
+            self._optimizer.state[parameter] = _no_moments(parameter)
+        self.rest()
 
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
         """Return the log-probabilities of sampled ids; see `Likelihood.logprobs`."""
-        return self._likelihood.logprobs(pairs)
+        return self.likelihood.logprobs(pairs)
 
     def update(self, samples: Sequence[Sample], objective: Objective) -> UpdateMetrics:
         """Take one optimiser step on all samples together.
@@ -127,16 +135,16 @@ class Learner:
         if not size.tokens:
             self.step += 1
             return UpdateMetrics(0.0, 0.0, 1.0, 0.0, 0.0, 0.0, 0)
-        self._likelihood.select()
+        self.likelihood.select()
         self._move_moments(self.model.device)
         self._optimizer.zero_grad()
         pairs = [(sample.prompt_ids, sample.token_ids) for sample in samples]
-        with self._likelihood.autocast():
-            parts = [
-                self._backward(batch, samples, objective, size)
-                for batch in micro_batches(pairs, self._likelihood.token_budget)
-            ]
-        grad_norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._max_grad_norm)
+        batches, idle = self.likelihood.share(pairs)
+        with self.likelihood.autocast():
+            parts = [self._backward(batch, samples, objective, size) for batch in batches]
+            for _ in range(idle):
+                self._backward_nothing()
+        grad_norm = self._clip_gradients()
         if not grad_norm.isfinite():
             self._optimizer.zero_grad()
             raise TrainingError(
@@ -147,13 +155,13 @@ class Learner:
             group["lr"] = self._learning_rate.at(self.step)
         self._optimizer.step()
         self.step += 1
-        return _metrics(parts, float(grad_norm))
+        return self._metrics(parts, size, float(grad_norm))
 
     def _backward(
         self, batch: MicroBatch, samples: Sequence[Sample], objective: Objective, size: StepSize
     ) -> _Part:
         """Add one micro-batch's share of the gradient."""
-        scores = self._likelihood.of(batch, entropy_gradient=objective.entropy_coef > 0)
+        scores = self.likelihood.of(batch, entropy_gradient=objective.entropy_coef > 0)
         device = scores.logprobs.device
         rows = [samples[row] for row in batch.rows]
         lengths = torch.tensor(batch.lengths, device=device)
@@ -173,6 +181,34 @@ class Learner:
         ratio = (scores.logprobs.detach() - tokens.old_logprobs).exp()
         return _Part(loss.detach(), losses.clipped, ratio, scores.entropies.detach())
 
+    def _backward_nothing(self) -> None:
+        """Add nothing to the gradient, with all exchanges between ranks that adding takes."""
+        torch.autograd.backward((self.likelihood.of(IDLE).logprobs * 0).sum())
+
+    def _clip_gradients(self) -> Tensor:
+        """Scale the gradient down where it is too long; return its norm before, over all ranks."""
+        gradients = [p.grad for p in self._parameters if p.grad is not None]
+        norm = whole(torch.nn.utils.get_total_norm(gradients))
+        torch.nn.utils.clip_grads_with_norm_(self._parameters, self._max_grad_norm, norm)
+        return norm
+
+    def _metrics(self, parts: Sequence[_Part], size: StepSize, grad_norm: float) -> UpdateMetrics:
+        """Sum up the micro-batches of all ranks."""
+        nothing = torch.zeros(4, dtype=torch.float64, device=self.model.device)
+        sums = self._ranks.sum(torch.stack([nothing, *(part.sums() for part in parts)]).sum(0))
+        loss, clipped, ratio, entropy = sums.tolist()
+        deviations = [(part.ratio - 1).abs().max().double() for part in parts]
+        deviation = self._ranks.max(torch.stack([nothing[0], *deviations]).max())
+        return UpdateMetrics(
+            loss=loss,
+            clip_fraction=clipped / size.tokens,
+            ratio_mean=ratio / size.tokens,
+            ratio_max_deviation=float(deviation),
+            entropy=entropy / size.tokens,
+            grad_norm=grad_norm,
+            tokens=size.tokens,
+        )
+
     def rest(self) -> None:
         """Give back memory for other weights to train in: gradients, and moments if so asked."""
         self._optimizer.zero_grad()
@@ -185,20 +221,49 @@ class Learner:
                 if isinstance(value, Tensor) and value.ndim:  # step counts stay where they are
                     state[name] = value.to(device)
 
-    def state_dict(self) -> dict[str, Any]:
-        """Return optimiser state and step count, of types `torch.load(weights_only=True)` takes."""
-        return {"optimizer": self._optimizer.state_dict(), "step": self.step}
+    def state(self) -> dict[str, Tensor]:
+        """Return the optimiser's moments and the step count; the moments are not copied."""
+        moments = {
+            f"{name}.{kind}": value if value.ndim else value.reshape(1)
+            for name, parameter in zip(self._names, self._parameters, strict=True)
+            for kind, value in self._optimizer.state[parameter].items()
+        }
+        return moments | {"step": torch.tensor([self.step])}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Continue from `state_dict()`; the weights are loaded with the model."""
-        self._optimizer.load_state_dict(state["optimizer"])
+    def save_state(self, folder: Path) -> None:
+        """Write `state()`, each rank its part."""
+        save_tensors(folder, self.state(), self._ranks)
+
+    def load_state(self, folder: Path) -> None:
+        """Continue from what `save_state` wrote on any number of ranks; weights are not in it.
+
+        Raises:
+            ValueError: the state is of another model, or incomplete.
+        """
+        state = self.state()
+        load_tensors(folder, state, self._ranks)
         self.step = int(state["step"])
+
+    def weights(self) -> dict[str, Tensor]:
+        """Return all weights on rank 0, on the processor, and nothing on the others."""
+        return whole_weights(self.model)
 
     def save_pretrained(self, directory: Path, tokenizer: PreTrainedTokenizerBase) -> None:
         """Write weights and tokenizer as a Hugging Face folder, or as one of an adapter."""
-        self._likelihood.select()
-        self.model.save_pretrained(directory)
-        tokenizer.save_pretrained(directory)
+        self.likelihood.select()
+        state = self.weights() if self._ranks.mesh else None
+        if self._ranks.rank == 0:
+            self.model.save_pretrained(directory, state_dict=state)
+            tokenizer.save_pretrained(directory)
+
+
+def _no_moments(parameter: Tensor) -> dict[str, Tensor]:
+    """Return AdamW's state before its first step, so that a state always has all its names."""
+    return {
+        "step": torch.zeros((), device=parameter.device),
+        "exp_avg": torch.zeros_like(parameter),
+        "exp_avg_sq": torch.zeros_like(parameter),
+    }
 
 
 def _check_lengths(row: int, sample: Sample) -> None:
@@ -225,17 +290,6 @@ class _Part(NamedTuple):
     ratio: Tensor
     entropies: Tensor
 
-
-def _metrics(parts: Sequence[_Part], grad_norm: float) -> UpdateMetrics:
-    clipped, ratio, entropies = (
-        torch.cat([part[column] for part in parts]) for column in range(1, len(_Part._fields))
-    )
-    return UpdateMetrics(
-        loss=float(sum(part.loss for part in parts)),
-        clip_fraction=float(clipped.float().mean()),
-        ratio_mean=float(ratio.mean()),
-        ratio_max_deviation=float((ratio - 1).abs().max()),
-        entropy=float(entropies.mean()),
-        grad_norm=grad_norm,
-        tokens=ratio.numel(),
-    )
+    def sums(self) -> Tensor:
+        """Return the sums over tokens, (4,) float64, in the order of the fields."""
+        return torch.stack([column.double().sum() for column in self])

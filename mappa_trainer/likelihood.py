@@ -6,6 +6,7 @@ the three differ by the weights alone.
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,11 +23,16 @@ from mappa_trainer.adapters import select
 from mappa_trainer.batching import MicroBatch, Pair, micro_batches
 from mappa_trainer.errors import ModelError
 from mappa_trainer.packing import MIN_SHARED, PackedRow, pack
+from mappa_trainer.sharding import ALONE, Ranks, shard
 
 Precision = Literal["auto", "float32", "bfloat16"]
 
 HEAD_CHUNK = 160
 """Positions whose logits exist at the same time, at 4 bytes · vocabulary each."""
+
+
+(IDLE,) = micro_batches([((0,), (0,))], 1)
+"""A micro-batch whose one token counts for nothing."""
 
 
 class TokenScores(NamedTuple):
@@ -106,6 +112,7 @@ class Likelihood:
         token_budget: The most tokens of a micro-batch, shared prefixes counted once.
         gradient_checkpointing: Compute each layer's activations again in the backward pass.
         adapter: The LoRA adapter of the model to compute with; None for the model without any.
+        ranks: Who computes together. With a mesh the model is sharded, once and for all.
 
     Raises:
         ModelError: The architecture does more to its logits than body and head.
@@ -120,6 +127,7 @@ class Likelihood:
         token_budget: int = 4096,
         gradient_checkpointing: bool = False,
         adapter: str | None = None,
+        ranks: Ranks = ALONE,
     ) -> None:
         if not temperature > 0:
             raise ValueError(f"temperature must be above 0 to train, got {temperature}")
@@ -128,11 +136,20 @@ class Likelihood:
         self.temperature = temperature
         self.token_budget = token_budget
         self.adapter = adapter
+        self.ranks = ranks
         self._thrifty = gradient_checkpointing
         self._dtype = autocast_dtype(precision, model.device)
         self.select()
         _check_parts(model)
         self.scorer = TokenScorer(model)
+        if ranks.mesh:
+            shard(self.scorer, ranks.mesh, self._dtype)
+
+    def without_adapter(self) -> Likelihood:
+        """Return the likelihood of the same model, in the same memory, without any adapter."""
+        other = copy.copy(self)
+        other.adapter = None
+        return other
 
     @torch.no_grad()
     def logprobs(self, pairs: Sequence[Pair]) -> list[Tensor]:
@@ -141,12 +158,25 @@ class Likelihood:
         The same pairs in the same order are packed the same way as in `Learner.update`.
         """
         self.select()
-        results = [torch.empty(0)] * len(pairs)
+        results = [torch.zeros(len(sampled)) for _, sampled in pairs]
+        batches, idle = self.share(pairs)
         with self.autocast():
-            for batch in micro_batches(pairs, self.token_budget):
+            for batch in batches:
                 for row, values in batch.split(self.of(batch).logprobs.cpu()):
                     results[row] = values.clone()
-        return results
+            for _ in range(idle):
+                self.of(IDLE)
+        return self.ranks.join(results, self.model.device)
+
+    def share(self, pairs: Sequence[Pair]) -> tuple[list[MicroBatch], int]:
+        """Return this rank's micro-batches, and how many more another rank has.
+
+        Weights are gathered in every pass, by all ranks together. One that has no more to do makes
+        a pass over `IDLE` for each micro-batch that another still has.
+        """
+        batches = micro_batches(pairs, self.token_budget, self.ranks.rank, self.ranks.size)
+        count = torch.tensor(len(batches), device=self.model.device)
+        return batches, int(self.ranks.max(count)) - len(batches)
 
     def select(self) -> None:
         """Make the model compute with the adapter; several likelihoods may share one model."""
@@ -160,8 +190,11 @@ class Likelihood:
         return scores
 
     def autocast(self) -> torch.autocast:
-        """Return the context that every pass runs in; inside one, weights are cast once."""
-        enabled = self._dtype != torch.float32
+        """Return the context that every pass runs in; inside one, weights are cast once.
+
+        Sharded weights are gathered in the dtype of the passes and need no other cast.
+        """
+        enabled = self._dtype != torch.float32 and self.ranks.mesh is None
         return torch.autocast(self.model.device.type, dtype=torch.bfloat16, enabled=enabled)
 
 

@@ -139,8 +139,9 @@ def test_a_damaged_checkpoint_is_one_line_in_a_process_of_its_own(
 ) -> None:
     path = tmp_path / "run"
     shutil.copytree(finished_run, path)
-    state = path / "checkpoints" / "iteration-0004" / "state" / "coder_0.pt"
-    state.write_bytes(b"not a state")
+    state = path / "checkpoints" / "iteration-0004" / "state" / "coder_0"
+    (file,) = state.iterdir()
+    file.write_bytes(b"not a state")
     before = files_below(path)
     done = subprocess.run(
         [

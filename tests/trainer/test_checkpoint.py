@@ -15,7 +15,8 @@ from typing import Any
 import pytest
 import torch
 from runs import assert_same_run, assert_same_state
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
+from torch import Tensor
 
 from mappa_trainer import train
 from mappa_trainer.checkpoint import latest_checkpoint, load_state, save_checkpoint
@@ -213,7 +214,7 @@ def test_saving_again_replaces_the_checkpoint(tiny_model: Path, tmp_path: Path) 
     assert torch.equal(saved["model.norm.weight"], learners["ann"].model.model.norm.weight)
 
 
-@pytest.mark.parametrize("writer", ["save_pretrained", "state_dict"])
+@pytest.mark.parametrize("writer", ["save_pretrained", "save_state"])
 @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), RuntimeError("write")])
 def test_a_full_disk_is_said_and_leaves_the_checkpoint_before(
     tiny_model: Path,
@@ -245,9 +246,9 @@ def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
     )
     load_state(checkpoint, "ann", again)
     assert again.step == 3
-    assert_same_state(again.state_dict(), learner.state_dict())
-    moments = again.state_dict()["optimizer"]["state"][0]
-    assert float(moments["exp_avg"].abs().max()) > 0
+    assert_same_state(again.state(), learner.state())
+    assert float(again.state()["model.norm.weight.exp_avg"].abs().max()) > 0
+    assert float(again.state()["model.norm.weight.step"]) == 3
     assert learner.update([sample], CLIP) == again.update([sample], CLIP)
     assert_same_state(again.model.state_dict(), learner.model.state_dict())
 
@@ -277,39 +278,55 @@ def test_an_incomplete_checkpoint_is_passed_over(finished_run: Path, tmp_path: P
     assert latest_checkpoint(path)[1] == 2
 
 
-@pytest.mark.parametrize("content", [b"", b"not a state", b"PK\x03\x04 cut short", None])
+@pytest.mark.parametrize("content", [b"", b"not a state", b"\x10\0\0\0\0\0\0\0cut short", None])
 def test_a_damaged_state_is_one_line(
-    finished_run: Path, tiny_model: Path, tmp_path: Path, content: bytes | None
+    tiny_model: Path, tmp_path: Path, content: bytes | None
 ) -> None:
     checkpoint = tmp_path / "iteration-0004"
-    (checkpoint / "state").mkdir(parents=True)
-    path = checkpoint / "state" / "solver_0.pt"
+    folder = checkpoint / "state" / "solver_0"
     if content is not None:
-        path.write_bytes(content)
+        folder.mkdir(parents=True)
+        (folder / "shard-00001-model-00001-of-00001.safetensors").write_bytes(content)
     learner = Learner(load_model(tiny_model))
     with pytest.raises(CheckpointError) as caught:
         load_state(checkpoint, "solver_0", learner)
-    assert str(caught.value).startswith(f"{path}: the optimiser state cannot be loaded: ")
+    assert str(caught.value).startswith(f"{folder}: the optimiser state cannot be loaded: ")
     assert "\n" not in str(caught.value)
 
 
+def half(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return dict(list(tensors.items())[::2])
+
+
+def of_another_shape(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: torch.cat([tensor, tensor]) for name, tensor in tensors.items()}
+
+
+@pytest.mark.parametrize("damage", [half, of_another_shape])
 def test_a_state_that_is_half_there_or_of_another_model_is_one_line(
+    finished_run: Path, tiny_model: Path, tmp_path: Path, damage: Callable[..., dict[str, Tensor]]
+) -> None:
+    folder = tmp_path / "state" / "solver_0"
+    folder.mkdir(parents=True)
+    (path,) = (latest_checkpoint(finished_run)[0] / "state" / "solver_0").iterdir()
+    save_file(damage(load_file(path)), folder / path.name)
+    learner = Learner(load_model(tiny_model))
+    with pytest.raises(CheckpointError, match=r"ValueError: .* is missing or of") as caught:
+        load_state(tmp_path, "solver_0", learner)
+    assert "\n" not in str(caught.value)
+    assert learner.step == 0
+
+
+def test_a_state_of_which_a_file_is_cut_is_one_line(
     finished_run: Path, tiny_model: Path, tmp_path: Path
 ) -> None:
-    (tmp_path / "state").mkdir()
-    path = tmp_path / "state" / "solver_0.pt"
-    whole = (latest_checkpoint(finished_run)[0] / "state" / "solver_0.pt").read_bytes()
-    learner = Learner(load_model(tiny_model))
-    other = torch.optim.AdamW([torch.nn.Parameter(torch.zeros(3))]).state_dict()
-    for content in (whole[: len(whole) // 2], {"optimizer": other, "step": 1}, [1, 2], {"step": 1}):
-        if isinstance(content, bytes):
-            path.write_bytes(content)
-        else:
-            torch.save(content, path)
-        with pytest.raises(CheckpointError) as caught:
-            load_state(tmp_path, "solver_0", learner)
-        assert "\n" not in str(caught.value)
-    assert learner.step == 0
+    folder = tmp_path / "state" / "solver_0"
+    shutil.copytree(latest_checkpoint(finished_run)[0] / "state" / "solver_0", folder)
+    (path,) = folder.iterdir()
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+    with pytest.raises(CheckpointError, match="cannot be loaded") as caught:
+        load_state(tmp_path, "solver_0", Learner(load_model(tiny_model)))
+    assert "\n" not in str(caught.value)
 
 
 PLAIN = """
