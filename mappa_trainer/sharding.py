@@ -31,6 +31,8 @@ from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
 from torch.distributed.tensor import DTensor
 from transformers.modeling_layers import GradientCheckpointingLayer
 
+from mappa_trainer.errors import TrainingError
+
 TIMEOUT = timedelta(minutes=10)
 """How long a rank waits for the others before it takes one of them for stuck."""
 
@@ -81,18 +83,36 @@ ALONE = Ranks()
 def join_ranks(device: str = "cpu", timeout: timedelta = TIMEOUT) -> Iterator[Ranks]:
     """Join the group that the environment names, as torchrun and other launchers set it.
 
-    An error leaves the group, and the other ranks see at their next exchange that it is broken.
+    A rank that fails must end its process: the others then fail at their next exchange with it,
+    while one that is merely silent is waited for until the timeout.
 
     Args:
         device: `cpu` for gloo, `cuda` for NCCL.
         timeout: After it, an exchange that a rank does not take part in is an error.
+
+    Raises:
+        TrainingError: another rank has failed, or is stuck.
     """
     backend = "gloo" if device == "cpu" else "cpu:gloo,cuda:nccl"
     dist.init_process_group(backend, timeout=timeout)
     try:
         yield Ranks(init_device_mesh(device, (dist.get_world_size(),)))
+    except RuntimeError as error:
+        if not _of_an_exchange(error):
+            raise
+        raise TrainingError(
+            f"rank {dist.get_rank()} of {dist.get_world_size()}: an exchange with the other ranks "
+            f"failed: {str(error).splitlines()[0]}; one of them has failed, which its own error "
+            f"explains, or was silent for {timeout.total_seconds():.0f} s; start all of them again "
+            "from the last checkpoint"
+        ) from error
     finally:
         dist.destroy_process_group()
+
+
+def _of_an_exchange(error: RuntimeError) -> bool:
+    """Tell whether the backend raised it; that of gloo has no type of its own."""
+    return isinstance(error, dist.DistError) or "gloo" in str(error)
 
 
 def shard(module: nn.Module, mesh: DeviceMesh, dtype: torch.dtype) -> None:

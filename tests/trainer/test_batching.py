@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from mappa_trainer.batching import Pair, micro_batches, mini_batches
+from mappa_trainer.batching import Pair, deal, micro_batches, mini_batches
 from mappa_trainer.errors import TrainingError
 
 
@@ -105,3 +105,24 @@ def test_more_mini_batches_than_episodes_leaves_the_last_ones_empty() -> None:
 def test_mini_batch_count_must_be_positive() -> None:
     with pytest.raises(ValueError, match="at least 1, got 0"):
         mini_batches(EPISODES, 0, seed=0)
+
+
+def test_rows_are_dealt_out_the_longest_first_to_the_lightest_rank() -> None:
+    lengths = {0: 4, 2: 9, 3: 5, 5: 4, 6: 4}
+    assert deal(lengths, 2) == [[2, 5], [0, 3, 6]]  # 9 + 4 and 5 + 4 + 4
+    assert deal(lengths, 1) == [[0, 2, 3, 5, 6]]
+    assert deal({4: 7}, 3) == [[4], [], []]
+    assert deal({}, 2) == [[], []]
+
+
+def test_ranks_share_pairs_without_loss() -> None:
+    pairs = [([1] * prompt, [2] * sampled) for prompt, sampled in ((3, 2), (1, 9), (4, 0), (2, 2))]
+    shares = [micro_batches(pairs, 4096, rank, 3) for rank in range(3)]
+    assert [[batch.rows for batch in share] for share in shares] == [[(1,)], [(0,)], [(3,)]]
+
+
+def test_an_empty_prompt_is_seen_by_every_rank() -> None:
+    pairs = [([1, 2], [3]), ([], [4])]
+    for rank in range(2):
+        with pytest.raises(TrainingError, match="sample 1 has an empty prompt"):
+            micro_batches(pairs, 4096, rank, 2)
