@@ -138,7 +138,8 @@ class Likelihood:
         self.adapter = adapter
         self.ranks = ranks
         self._thrifty = gradient_checkpointing
-        self._dtype = autocast_dtype(precision, model.device)
+        device = torch.device(ranks.mesh.device_type) if ranks.mesh else model.device
+        self._dtype = autocast_dtype(precision, device)
         self.select()
         _check_parts(model)
         self.scorer = TokenScorer(model)

@@ -18,6 +18,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 from mappa_trainer.adapters import add_adapter, load_adapter
 from mappa_trainer.algorithms import check_algorithms, learning_rate_of
 from mappa_trainer.checkpoint import load_state
+from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.collect import Env
 from mappa_trainer.engines import Engine, SyncedEngine
 from mappa_trainer.engines.hf import HFEngine, LMPolicy, copy_as
@@ -30,6 +31,7 @@ from mappa_trainer.models import find_device, load_model, load_tokenizer, resolv
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import TaskIds
 from mappa_trainer.seeds import derive_seed
+from mappa_trainer.sharding import ALONE, Ranks
 from mappa_trainer.types import Sampling
 from mappa_trainer.weights import Weights, plan_weights
 
@@ -131,6 +133,10 @@ class Team:
             for agent in weights.agents
         }
 
+    def worker(self, name: str) -> LearnerWorker:
+        """Return what trains a set of weights."""
+        return LearnerWorker(self.learners[name], self.reference)
+
     def open(self, logs: Path, progress: Callable[[str], None] = lambda _: None) -> None:
         """Start the servers, if there are any, and give every engine its learner's weights.
 
@@ -184,7 +190,8 @@ def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None
     base_folder = resolve_model(recipe.model.base)
     tokenizer = load_tokenizer(base_folder)
     plan = plan_weights(recipe, agents)
-    models = _load_models(recipe, plan, base_folder, checkpoint)
+    device = find_device(recipe.model.device)
+    models = _load_models(recipe, plan, base_folder, checkpoint, device)
     learners = {}
     for weights in plan:
         if weights.tuning != "frozen":
@@ -206,15 +213,25 @@ def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None
         learners=learners,
         engines=engines,
         policies=_policies(plan, engines, tokenizer),
-        reference=Likelihood(
-            models.base,
-            temperature=recipe.sampling.temperature,
-            precision=recipe.model.precision,
-            token_budget=recipe.model.token_budget,
-        ),
+        reference=_reference(recipe, models.base),
         serving=serving,
         max_sync_gap=recipe.engine.max_sync_gap,
     )
+
+
+def build_worker(
+    recipe: Recipe, weights: Weights, checkpoint: Path | None = None, ranks: Ranks = ALONE
+) -> LearnerWorker:
+    """Load what trains one set of weights, as a rank of a group; see `build_team` for errors."""
+    base_folder = resolve_model(recipe.model.base)
+    device = torch.device("cpu") if ranks.mesh else find_device(recipe.model.device)
+    models = _load_models(recipe, [weights], base_folder, checkpoint, device)
+    learner = _learner(recipe, weights, models.of(weights), ranks)
+    if checkpoint:
+        load_state(checkpoint, weights.name, learner)
+    if weights.tuning == "lora":
+        return LearnerWorker(learner, learner.likelihood.without_adapter())
+    return LearnerWorker(learner, _reference(recipe, models.base, ranks))
 
 
 def load_policies(recipe: Recipe, agents: list[str], checkpoint: Path) -> dict[str, LMPolicy]:
@@ -222,7 +239,8 @@ def load_policies(recipe: Recipe, agents: list[str], checkpoint: Path) -> dict[s
     base_folder = resolve_model(recipe.model.base)
     tokenizer = load_tokenizer(base_folder)
     plan = plan_weights(recipe, agents)
-    models = _load_models(recipe, plan, base_folder, checkpoint)
+    device = find_device(recipe.model.device)
+    models = _load_models(recipe, plan, base_folder, checkpoint, device)
     return _policies(plan, _engines(recipe, plan, models, tokenizer), tokenizer)
 
 
@@ -248,9 +266,12 @@ class _Models:
 
 
 def _load_models(
-    recipe: Recipe, plan: list[Weights], base_folder: Path, checkpoint: Path | None
+    recipe: Recipe,
+    plan: list[Weights],
+    base_folder: Path,
+    checkpoint: Path | None,
+    device: torch.device,
 ) -> _Models:
-    device = find_device(recipe.model.device)
     base = _placed(load_model(base_folder), device).requires_grad_(False)
     full = {}
     for weights in plan:
@@ -331,7 +352,19 @@ def sampling_of(recipe: Recipe, agents: list[str], temperature: float) -> dict[s
     return {agent: Sampling(temperature, recipe.sampling.limit(agent)) for agent in agents}
 
 
-def _learner(recipe: Recipe, weights: Weights, model: PreTrainedModel) -> Learner:
+def _reference(recipe: Recipe, base: PreTrainedModel, ranks: Ranks = ALONE) -> Likelihood:
+    return Likelihood(
+        base,
+        temperature=recipe.sampling.temperature,
+        precision=recipe.model.precision,
+        token_budget=recipe.model.token_budget,
+        ranks=ranks,
+    )
+
+
+def _learner(
+    recipe: Recipe, weights: Weights, model: PreTrainedModel, ranks: Ranks = ALONE
+) -> Learner:
     return Learner(
         model,
         learning_rate=learning_rate_of(recipe),
@@ -342,4 +375,5 @@ def _learner(recipe: Recipe, weights: Weights, model: PreTrainedModel) -> Learne
         gradient_checkpointing=recipe.model.gradient_checkpointing,
         adapter=weights.name if weights.tuning == "lora" else None,
         offload=recipe.model.offload_optimizer,
+        ranks=ranks,
     )

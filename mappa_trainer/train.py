@@ -168,12 +168,12 @@ def _iterate(session: Session, iteration: int, check: Callable[[], None]) -> Met
     metrics = _team_metrics(records, session.agents)
     check()
     for weights in team.weights:
-        if (learner := team.learners.get(weights.name)) is None:
+        if weights.name not in team.learners:
             metrics |= frozen_metrics(episodes, weights.agents)
             continue
         console.show(f"iteration {iteration + 1}: {', '.join(weights.agents)} learns")
         metrics |= update_learner(
-            recipe, learner, team.reference, episodes, weights.agents, iteration, session.phases
+            recipe, team.worker(weights.name), episodes, weights.agents, iteration, session.phases
         )
         with session.phases.of("sync"):
             metrics |= team.sync(weights.name)

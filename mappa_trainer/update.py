@@ -14,9 +14,8 @@ from mappa_trainer import kl as divergence
 from mappa_trainer.advantages import Action, scope_of
 from mappa_trainer.algorithms import advantage_of, objective_of
 from mappa_trainer.batching import Pair
+from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.errors import TrainingError
-from mappa_trainer.learner import Learner
-from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.phases import Phases
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.returns import returns_to_go
@@ -29,8 +28,7 @@ Metrics = dict[str, float]
 
 def update_learner(
     recipe: Recipe,
-    learner: Learner,
-    reference: Likelihood,
+    worker: LearnerWorker,
     episodes: Sequence[Episode],
     agents: Sequence[str],
     iteration: int,
@@ -40,8 +38,7 @@ def update_learner(
 
     Args:
         recipe: Of the run.
-        learner: The weights.
-        reference: The weights that the KL penalty holds to.
+        worker: The weights, and those that the KL penalty holds to.
         episodes: All episodes of the iteration.
         agents: Who plays these weights: one agent, or several that share them. Advantages are
             computed for each of them alone; their samples go into the same mini-batches.
@@ -60,10 +57,10 @@ def update_learner(
     metrics = {agent: _counts(batch, agent) for agent in agents}
     if not batch.selected:
         for _ in batch.mini_batches:
-            learner.update([], objective_of(recipe))
+            worker.update([], objective_of(recipe))
         return _named(metrics)
     with phases.of("logprobs"):
-        judged = _judge(batch, learner, reference)
+        judged = _judge(batch, worker)
     advantages: dict[int, Tensor] = {}
     for agent in agents:
         rows = [i for i, one in enumerate(judged) if one.transition.agent == agent]
@@ -76,8 +73,8 @@ def update_learner(
             metrics[agent] |= found
     samples = [_sample(one, advantages[i]) for i, one in enumerate(judged)]
     with phases.of("update"):
-        taken = _update_metrics(_optimise(recipe, learner, batch, samples))
-        learner.rest()
+        taken = _update_metrics(_optimise(recipe, worker, batch, samples))
+        worker.rest()
     return _named({agent: own | taken for agent, own in metrics.items()})
 
 
@@ -107,13 +104,16 @@ class _Judged:
         return self.selected.transition
 
 
-def _judge(batch: Batch, learner: Learner, reference: Likelihood) -> list[_Judged]:
+def _judge(batch: Batch, worker: LearnerWorker) -> list[_Judged]:
     """Pass each mini-batch by itself, so that it is packed as in its update."""
     return [
         _Judged(*parts)
         for mini in batch.mini_batches
         for parts in zip(
-            mini, learner.logprobs(_pairs(mini)), reference.logprobs(_pairs(mini)), strict=True
+            mini,
+            worker.logprobs(_pairs(mini)),
+            worker.reference_logprobs(_pairs(mini)),
+            strict=True,
         )
     ]
 
@@ -247,10 +247,10 @@ def _sample(judged: _Judged, advantages: Tensor) -> Sample:
 
 
 def _optimise(
-    recipe: Recipe, learner: Learner, batch: Batch, samples: Sequence[Sample]
+    recipe: Recipe, worker: LearnerWorker, batch: Batch, samples: Sequence[Sample]
 ) -> list[UpdateMetrics]:
     objective, rest = objective_of(recipe), iter(samples)
-    return [learner.update([next(rest) for _ in mini], objective) for mini in batch.mini_batches]
+    return [worker.update([next(rest) for _ in mini], objective) for mini in batch.mini_batches]
 
 
 def _update_metrics(updates: Sequence[UpdateMetrics]) -> Metrics:

@@ -107,6 +107,18 @@ def test_temperature_zero_is_greedy_and_reports_temperature_one(model: PreTraine
         assert completion.logprobs == pytest.approx(values.tolist(), abs=1e-5)
 
 
+def test_nothing_that_old_weights_computed_outlives_them(model: PreTrainedModel) -> None:
+    engine, sampling = make_engine(model), Sampling(1.0, 8)
+    before = engine.generate(PROMPTS, SEEDS, sampling)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(1.1)
+    engine.sync(model)
+    after = engine.generate(PROMPTS, SEEDS, sampling)
+    assert after != before
+    assert after == make_engine(model).generate(PROMPTS, SEEDS, sampling)
+
+
 def test_sampling_inverts_the_cumulative_distribution() -> None:
     logits = torch.tensor([0.2, 0.3, 0.5]).log().repeat(5, 1)
     draws = torch.tensor([0.0, 0.19, 0.21, 0.49, 0.51], dtype=torch.float64)

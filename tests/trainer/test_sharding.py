@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from dataclasses import astuple, dataclass
 from pathlib import Path
 
@@ -7,10 +8,11 @@ import pytest
 import ranks
 import torch
 from ranks import CLIP, SCENARIOS, Found, make_learner, make_pairs, make_samples
+from safetensors.torch import save_file
 from torch import Tensor
 
 from mappa_trainer.learner import Learner
-from mappa_trainer.sharding import Ranks, join_ranks
+from mappa_trainer.sharding import Ranks, join_ranks, load_tensors
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -129,6 +131,18 @@ def test_a_missing_part_of_a_state_is_noticed(
         (kept / file.name).write_bytes(file.read_bytes())
         with pytest.raises(ValueError, match=r"is missing or of another shape|is incomplete"):
             make_learner(folders[1]).load_state(kept)
+
+
+def test_a_tensor_of_which_a_part_is_missing_is_refused(tmp_path: Path) -> None:
+    """The file of the second of two ranks, without that of the first."""
+    place = json.dumps({"moment": {"saved_offsets": [2, 0]}})
+    save_file(
+        {"moment": torch.ones(2, 3)}, tmp_path / "2.safetensors", {"DCP_SHARDING_INFO": place}
+    )
+    moment = torch.zeros(4, 3)
+    with pytest.raises(ValueError, match="moment is incomplete"):
+        load_tensors(tmp_path, {"moment": moment}, Ranks())
+    assert not moment.any()
 
 
 @pytest.mark.slow

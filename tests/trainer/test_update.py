@@ -13,6 +13,7 @@ from torch import Tensor
 
 from mappa_trainer.advantages import Action, Estimator
 from mappa_trainer.batching import Pair
+from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.engines.hf import HFEngine
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.learner import Learner, LearningRate
@@ -75,7 +76,7 @@ def run(
 
 def update(recipe: Recipe, learner: Any, reference: Any, episodes: Sequence[Episode]) -> Metrics:
     """The metrics of one agent, by their names alone."""
-    metrics = update_learner(recipe, learner, reference, episodes, ["ann"], 0)
+    metrics = update_learner(recipe, LearnerWorker(learner, reference), episodes, ["ann"], 0)
     return {name.removeprefix("ann/"): value for name, value in metrics.items()}
 
 
@@ -369,7 +370,8 @@ def team_episodes() -> list[Episode]:
 def train_team(recipe: Recipe) -> tuple[Metrics, dict[tuple[int, ...], float]]:
     """Ann and bob share their weights; the advantage of each sampled id."""
     learner = Table({(i,): [-1.0] for i in (0, 1, 10, 11)})
-    metrics = update_learner(recipe, learner, learner, team_episodes(), ["ann", "bob"], 0)  # type: ignore[arg-type]
+    worker = LearnerWorker(learner, learner)  # type: ignore[arg-type]
+    metrics = update_learner(recipe, worker, team_episodes(), ["ann", "bob"], 0)
     (samples,) = learner.updates
     return metrics, {sample.token_ids: sample.advantages.item() for sample in samples}
 

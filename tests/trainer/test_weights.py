@@ -64,8 +64,7 @@ def step(team: Team, recipe: Recipe, iteration: int = 0) -> dict[str, float]:
         if weights.name in team.learners:
             metrics |= update_learner(
                 recipe,
-                team.learners[weights.name],
-                team.reference,
+                team.worker(weights.name),
                 episodes,
                 weights.agents,
                 iteration,
@@ -196,7 +195,7 @@ def test_each_adapter_is_trained_by_its_own_learner_alone(make_recipe: MakeRecip
         [env], plays(0, "train", 0, 3, "train"), team.policies, sampling_of(recipe, AGENTS, 1.0)
     )
     env.close()
-    update_learner(recipe, team.learners["coder_0"], team.reference, episodes, ["coder_0"], 0)
+    update_learner(recipe, team.worker("coder_0"), episodes, ["coder_0"], 0)
     after = parameters(team.reference.model)
     moved = {name for name, value in after.items() if not torch.equal(value, before[name])}
     assert own

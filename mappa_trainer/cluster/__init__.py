@@ -1,0 +1,1 @@
+"""What a driver calls to train sets of weights, wherever they are."""
