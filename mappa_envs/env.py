@@ -87,7 +87,8 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
     branch an episode at any turn.
 
     For a fixed set of tasks `metadata` holds their ids by split (`task_ids`), and how many of them
-    are dealt out together (`task_batch`).
+    are dealt out together (`task_batch`). It also says how many actions each agent takes in an
+    episode (`actions`), the fewest and the most.
 
     Before the first `reset()` reading an attribute of the episode is an `AttributeError`, and so is
     `last()`; `observe()` and `render()` are an `AssertionError`, as in `OrderEnforcingWrapper`.
@@ -109,6 +110,7 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
             "name": f"{scenario.name}_v0",
             "render_modes": ["ansi", "human"],
             "is_parallelizable": False,
+            "actions": {agent: _actions(scenario, agent) for agent in scenario.agents},
             **tasks_metadata(tasks),
         }
         self.possible_agents = list(scenario.agents)
@@ -366,3 +368,10 @@ class PipelineEnv(Forkable, AECEnv[str, dict[str, tuple[Message, ...]], str]):  
         self.terminations = dict.fromkeys(self.agents, reason == "completed")
         self.truncations = dict.fromkeys(self.agents, reason not in (None, "completed"))
         self.infos = {agent: agent_info(self.episode, agent) for agent in self.agents}
+
+
+def _actions(scenario: Scenario, agent: str) -> list[int]:
+    """Return the fewest and the most actions of an agent in an episode."""
+    role = scenario.role_of(agent)
+    visits = scenario.visits.count(role)
+    return [visits, visits * scenario.roles[role].max_turns]

@@ -1,4 +1,4 @@
-"""The trainer's commands: `mappa train`, `eval`, `compare`, `show` and `export`.
+"""The trainer's commands: `mappa train`, `plan`, `eval`, `compare`, `show` and `export`.
 
 Torch is imported by the command that needs it, when it needs it.
 """
@@ -20,6 +20,7 @@ RunArgument = Annotated[Path, typer.Argument(metavar="RUN", help="A run director
 def add_commands(app: typer.Typer) -> None:
     """Add this package's commands to `mappa`."""
     app.command(name="train")(train)
+    app.command(name="plan")(plan)
     app.command(name="eval")(evaluate)
     app.command(name="show")(show)
     app.command(name="compare")(compare)
@@ -68,6 +69,46 @@ def train(
         reached = training.start(loaded, path, Console())
     if not reached:
         raise typer.Exit(130)
+
+
+def plan(
+    recipe: Annotated[Path, typer.Argument(help="A recipe file, TOML.")],
+    gpus: Annotated[
+        str, typer.Option(metavar="COUNTxSIZE", help="Devices, e.g. 8x80GB, 1x24GiB or 80GB.")
+    ],
+    settings: Annotated[
+        list[str] | None,
+        typer.Option("--set", metavar="TABLE.KEY=VALUE", help="Change one key of the recipe."),
+    ] = None,
+    model_config: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER_OR_JSON",
+            help="The model's configuration, where its folder is not on this machine.",
+        ),
+    ] = None,
+    prompt_tokens: Annotated[
+        int | None,
+        typer.Option(min=1, help="Of the longest prompt; default: what model.token_budget leaves."),
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the plan as JSON.")] = False,
+) -> None:
+    """Say what memory a run takes, where it fits, and what its coach is asked.
+
+    No weights are needed: the model's configuration is enough.
+
+    Example: mappa plan scenarios/recipes/mathchat-qwen3-4b.toml --gpus 8x80GB
+    """
+    _offline()
+    from mappa_trainer import plan as planning
+
+    report = planning.plan_run(
+        recipe, settings or (), gpus, model_config=model_config, prompt_tokens=prompt_tokens
+    )
+    if as_json:
+        typer.echo(planning.as_json(report))
+    else:
+        planning.show(report)
 
 
 def evaluate(

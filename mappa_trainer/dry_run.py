@@ -116,8 +116,20 @@ class Plan:
         return reduce(add, self.judging.values()) if self.judging else None
 
 
-def dry_run(recipe: Recipe) -> None:
-    """Print what a run of the recipe will do; nothing is written, loaded or asked.
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """What can be known of a run by looking at its environment."""
+
+    agents: tuple[str, ...]
+    planned: Plan
+    actions: Mapping[str, tuple[int, int]]
+    """The fewest and the most of each agent in an episode; empty where it is not known."""
+    allowed: str = ""
+    """What there is to say of test problems that are trained on, too; see `check_splits`."""
+
+
+def survey(recipe: Recipe) -> Survey:
+    """Look at the recipe's environment; nothing is written, loaded or asked.
 
     Raises:
         RecipeError: the recipe does not describe a run; see `make_env` and `check_recipe`.
@@ -128,12 +140,29 @@ def dry_run(recipe: Recipe) -> None:
         check_recipe(recipe, env)
         _, allowed = check_splits(recipe, env)
         coach_plan = getattr(env, "coach_plan", lambda: None)()
-        planned = plan(recipe, coach_plan, env.possible_agents)
+        return Survey(
+            tuple(env.possible_agents),
+            plan(recipe, coach_plan, env.possible_agents),
+            {agent: (low, high) for agent, (low, high) in env.metadata.get("actions", {}).items()},
+            allowed,
+        )
     finally:
         env.close()
+
+
+def dry_run(recipe: Recipe) -> None:
+    """Print what a run of the recipe will do; see `survey`."""
     console = Console()
+    found = survey(recipe)
     console.say(f"run {recipe.name}, not started:")
-    for line in filter(None, (allowed, *work_lines(planned))):
+    if found.allowed:
+        console.say(found.allowed)
+    say_plan(console, found.planned)
+
+
+def say_plan(console: Console, planned: Plan) -> None:
+    """Print what is played, who judges it, and what that costs."""
+    for line in work_lines(planned):
         console.say(line)
     if planned.judging:
         console.table(judging_table(planned))

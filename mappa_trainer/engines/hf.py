@@ -21,6 +21,9 @@ from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Conversation
 from mappa_trainer.types import Generation, Sampling
 
+MAX_BATCH = 64
+"""Rows that are decoded together, unless an engine is told otherwise."""
+
 
 class LMPolicy:
     """A `Policy` that is a language model: an engine and the tokenizer of its weights."""
@@ -83,7 +86,7 @@ class HFEngine:
         pad_id: int,
         dtype: torch.dtype = torch.float32,
         share: bool = False,
-        max_batch: int = 64,
+        max_batch: int = MAX_BATCH,
         adapter: str | None = None,
     ) -> None:
         self.model = model if share and model.dtype == dtype else copy_as(model, dtype)
