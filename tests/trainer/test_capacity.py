@@ -204,7 +204,7 @@ def test_what_decoding_takes_by_hand() -> None:
         ),
         (
             json.dumps({"model_type": "llama", **SMALL, "num_attention_heads": 3}),
-            "must be a multiple of",
+            "multiple of the number of attention heads",
         ),
     ],
 )
