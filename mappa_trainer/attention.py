@@ -69,8 +69,10 @@ def attention(
     if packing is None and query.shape[2] == 1:
         return _one_query(query, key, value, attention_mask, scaling), None
     dtype = query.dtype
-    if slow:
-        query, key, value = query.float(), key.float(), value.float()
+    kind = (
+        torch.float32 if slow else value.dtype
+    )  # rotary embeddings may have made the others wider
+    query, key, value = query.to(kind), key.to(kind), value.to(kind)
     with torch.autocast(query.device.type, enabled=False):
         if packing is None:
             output, _ = _sdpa(module, query, key, value, attention_mask, scaling=scaling, **options)

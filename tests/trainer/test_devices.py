@@ -20,6 +20,7 @@ from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.losses import TokenBatch, ppo_clip
 from mappa_trainer.models import find_device, load_model
 from mappa_trainer.objective import Objective
+from mappa_trainer.packing import pack
 from mappa_trainer.recipe import load_recipe
 
 RECIPE = Path(__file__).parents[2] / "scenarios" / "recipes" / "mathchat-cpu.toml"
@@ -79,6 +80,29 @@ def test_masked_attention_gives_a_gpu_as_many_heads_of_keys_as_of_queries(
     elsewhere.of(batch)
     assert {(q, k) for with_mask, q, k in seen if with_mask} == {(4, 4)}
     assert {(q, k) for with_mask, q, k in seen if not with_mask} == {(4, 2)}
+
+
+@pytest.mark.parametrize(("device", "kind"), [("meta", torch.bfloat16), ("cpu", torch.float32)])
+def test_packed_attention_computes_in_one_dtype(
+    device: str, kind: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rotary embeddings widen queries and keys under autocast, and not values."""
+    real, seen = attention.scaled_dot_product_attention, []
+
+    def spy(*tensors: Tensor, **options: Any) -> Tensor:
+        seen.append({tensor.dtype for tensor in tensors})
+        return real(*tensors, **options)
+
+    monkeypatch.setattr(attention, "scaled_dot_product_attention", spy)
+    monkeypatch.setattr(attention.torch, "autocast", lambda *_, **__: contextlib.nullcontext())
+    packing = pack([SHARED, (*SHARED, 4)]).packing.to(torch.device(device))
+    length = len(packing.places)
+    wide = torch.zeros(1, 4, length, 8, device=device)
+    narrow = torch.zeros(1, 4, length, 8, device=device, dtype=torch.bfloat16)
+    found, _ = attention.attention(torch.nn.Identity(), wide, wide, narrow, None, packing=packing)
+    assert found.dtype == torch.float32
+    assert seen
+    assert all(kinds == {kind} for kinds in seen)
 
 
 def test_the_processor_is_taken_where_there_is_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
