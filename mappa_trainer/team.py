@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,9 +19,10 @@ from mappa_trainer.adapters import add_adapter, load_adapter
 from mappa_trainer.algorithms import check_algorithms, learning_rate_of
 from mappa_trainer.checkpoint import load_state
 from mappa_trainer.cluster.worker import LearnerWorker
-from mappa_trainer.collect import Env
+from mappa_trainer.collect import Env, Play, collect
+from mappa_trainer.collect_async import collect_async
 from mappa_trainer.engines import Engine, SyncedEngine
-from mappa_trainer.engines.hf import HFEngine, LMPolicy, copy_as
+from mappa_trainer.engines.hf import AsyncLMPolicy, HFEngine, LMPolicy, copy_as
 from mappa_trainer.engines.probe import check_gap, probe_gap
 from mappa_trainer.engines.serving import Serving, check_engine, serve
 from mappa_trainer.errors import RecipeError
@@ -32,7 +33,7 @@ from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import TaskIds
 from mappa_trainer.seeds import derive_seed
 from mappa_trainer.sharding import ALONE, Ranks
-from mappa_trainer.types import Sampling
+from mappa_trainer.types import Episode, Sampling
 from mappa_trainer.weights import Weights, plan_weights
 
 
@@ -115,8 +116,8 @@ class Team:
     learners: dict[str, Learner]
     """Of the weights that are trained."""
     engines: Mapping[str, SyncedEngine]
-    policies: dict[str, LMPolicy]
-    """For each agent."""
+    policies: Mapping[str, LMPolicy]
+    """For each agent; with servers, those that take conversations as they come."""
     reference: Likelihood
     """The base without any adapter, frozen, shared by all: every set of weights starts from it."""
     serving: Serving | None = None
@@ -136,6 +137,19 @@ class Team:
     def worker(self, name: str) -> LearnerWorker:
         """Return what trains a set of weights."""
         return LearnerWorker(self.learners[name], self.reference)
+
+    def play(
+        self,
+        envs: Sequence[Env],
+        todo: Sequence[Play],
+        sampling: Mapping[str, Sampling],
+        progress: Callable[[str], None],
+    ) -> list[Episode]:
+        """Play episodes, each by itself where servers generate, and else in lockstep."""
+        alone = {a: p for a, p in self.policies.items() if isinstance(p, AsyncLMPolicy)}
+        if len(alone) == len(self.policies):
+            return collect_async(envs, todo, alone, sampling, progress)
+        return collect(envs, todo, self.policies, sampling, progress)
 
     def open(self, logs: Path, progress: Callable[[str], None] = lambda _: None) -> None:
         """Start the servers, if there are any, and give every engine its learner's weights.
@@ -200,19 +214,26 @@ def build_team(recipe: Recipe, agents: list[str], checkpoint: Path | None = None
                 load_state(checkpoint, weights.name, learners[weights.name])
     serving = None
     engines: Mapping[str, SyncedEngine]
+    policies: Mapping[str, LMPolicy]
     if recipe.engine.kind == "vllm":
         by_name = {weights.name: models.of(weights) for weights in plan}
         eos_ids = _eos_ids(models.base, tokenizer)
         serving = serve(recipe, plan, by_name, base_folder, tokenizer, eos_ids)
         engines = serving.engines
+        policies = {
+            agent: AsyncLMPolicy(serving.engines[weights.name], tokenizer)
+            for weights in plan
+            for agent in weights.agents
+        }
     else:
-        engines = _engines(recipe, plan, models, tokenizer)
+        engines = own = _engines(recipe, plan, models, tokenizer)
+        policies = _policies(plan, own, tokenizer)
     return Team(
         tokenizer=tokenizer,
         weights=plan,
         learners=learners,
         engines=engines,
-        policies=_policies(plan, engines, tokenizer),
+        policies=policies,
         reference=_reference(recipe, models.base),
         serving=serving,
         max_sync_gap=recipe.engine.max_sync_gap,

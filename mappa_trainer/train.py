@@ -23,7 +23,7 @@ from mappa_trainer.coaching import (
     unscored,
     unscored_metrics,
 )
-from mappa_trainer.collect import Env, Play, collect, plays
+from mappa_trainer.collect import Env, Play, plays
 from mappa_trainer.console import Console
 from mappa_trainer.errors import AlarmError, TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report
@@ -218,7 +218,7 @@ def _play(
         UnjudgedError: the coach's budget is spent.
     """
     sampling = sampling_of(session.recipe, session.agents, temperature)
-    episodes = collect(session.envs, todo, session.team.policies, sampling, progress)
+    episodes = session.team.play(session.envs, todo, sampling, progress)
     records: list[Record] = [episode_record(episode) for episode in episodes]
     session.run.write_episodes(phase, episodes)
     session.run.add_costs(cost_rows(phase, records))

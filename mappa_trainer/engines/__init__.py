@@ -11,7 +11,7 @@ from mappa_trainer.types import FinishReason, Sampling
 if TYPE_CHECKING:
     from transformers import PreTrainedModel
 
-__all__ = ["Completion", "Engine", "SyncedEngine"]
+__all__ = ["AsyncEngine", "Completion", "Engine", "SyncedEngine"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,4 +46,12 @@ class SyncedEngine(Engine, Protocol):
 
     def sync(self, source: PreTrainedModel, version: int) -> None:
         """Take over the weights of `source`, which took `version` optimiser steps."""
+        ...
+
+
+class AsyncEngine(Engine, Protocol):
+    """An engine that takes prompts as they come, and does many at a time."""
+
+    async def complete(self, prompt: Sequence[int], seed: int, sampling: Sampling) -> Completion:
+        """Sample one completion; see `Engine.generate`."""
         ...

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.adapters import copy_adapter, select
-from mappa_trainer.engines import Completion, Engine
+from mappa_trainer.engines import AsyncEngine, Completion, Engine
 from mappa_trainer.errors import TrainingError
 from mappa_trainer.policy import Conversation
 from mappa_trainer.types import Generation, Sampling
@@ -38,17 +38,17 @@ class LMPolicy:
         """Sample one action per conversation; see `Policy.act`."""
         prompts = [self._prompt_ids(conversation) for conversation in conversations]
         completions = self.engine.generate(prompts, seeds, sampling)
-        return [
-            Generation(
-                prompt_ids=prompt,
-                token_ids=completion.token_ids,
-                sampler_logprobs=completion.logprobs,
-                text=self._text(completion.token_ids),
-                finish_reason=completion.finish_reason,
-                weight_version=completion.weight_version,
-            )
-            for prompt, completion in zip(prompts, completions, strict=True)
-        ]
+        return list(map(self._generation, prompts, completions))
+
+    def _generation(self, prompt: tuple[int, ...], completion: Completion) -> Generation:
+        return Generation(
+            prompt_ids=prompt,
+            token_ids=completion.token_ids,
+            sampler_logprobs=completion.logprobs,
+            text=self._text(completion.token_ids),
+            finish_reason=completion.finish_reason,
+            weight_version=completion.weight_version,
+        )
 
     def _prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
         messages = [dict(message) for message in conversation]
@@ -63,6 +63,21 @@ class LMPolicy:
                 list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False
             )
         )
+
+
+class AsyncLMPolicy(LMPolicy):
+    """The same with an engine that takes prompts as they come; an `AsyncPolicy`."""
+
+    def __init__(self, engine: AsyncEngine, tokenizer: PreTrainedTokenizerBase) -> None:
+        super().__init__(engine, tokenizer)
+        self._async_engine = engine
+
+    async def act_alone(
+        self, conversation: Conversation, seed: int, sampling: Sampling
+    ) -> Generation:
+        """Sample one action; see `AsyncPolicy.act_alone`."""
+        prompt = self._prompt_ids(conversation)
+        return self._generation(prompt, await self._async_engine.complete(prompt, seed, sampling))
 
 
 class HFEngine:

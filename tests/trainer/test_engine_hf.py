@@ -113,7 +113,7 @@ def test_nothing_that_old_weights_computed_outlives_them(model: PreTrainedModel)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(1.1)
-    engine.sync(model)
+    engine.sync(model, 0)
     after = engine.generate(PROMPTS, SEEDS, sampling)
     assert after != before
     assert after == make_engine(model).generate(PROMPTS, SEEDS, sampling)

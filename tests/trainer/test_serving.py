@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from stub_vllm import StubVLLM
+from stub_vllm import StubVLLM, toy
 
+from mappa_trainer.collect import collect, plays
 from mappa_trainer.engines import serving
 from mappa_trainer.engines.probe import check_gap, probe_gap
 from mappa_trainer.engines.serving import check_engine
 from mappa_trainer.errors import EngineError, RecipeError, TrainingError
 from mappa_trainer.models import load_model
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.team import Team, build_team
+from mappa_trainer.team import Team, build_team, make_env
 from mappa_trainer.types import Sampling
 from mappa_trainer.weights import plan_weights
 
@@ -59,6 +61,33 @@ def test_adapters_share_a_server_which_has_them_before_anything_else(
         team.close()
     assert set(team.engines) == set(AGENTS)
     assert not any(Path(body["lora_path"]).parent.exists() for body in changing)
+
+
+def test_an_episode_waits_for_no_other_where_servers_generate(
+    team_of: MakeTeam, make_recipe: MakeRecipe
+) -> None:
+    """The first answer to a solver comes after a coder of another episode has asked."""
+    a_coder_asked = threading.Event()
+
+    def late(body: dict[str, Any]) -> float:
+        if body["model"] == "coder_0":
+            a_coder_asked.set()
+        elif body is stub.completions[0]:
+            assert a_coder_asked.wait(60)
+        return 0.0
+
+    def letters(body: dict[str, Any]) -> dict[str, Any]:
+        return toy(body | {"seed": 40 + body["seed"] % 80})  # ids that the tokenizer has
+
+    todo = plays(0, "eval", 0, 6, "test")
+    sampling = dict.fromkeys(AGENTS, Sampling(1.0, 6))
+    with StubVLLM(delay=late, answer=letters) as stub:
+        team = team_of(stub.url)
+        envs = [make_env(make_recipe()) for _ in range(3)]
+        episodes = team.play(envs, todo, sampling, lambda _: None)
+        assert episodes == collect(envs, todo, team.policies, sampling)
+    for env in envs:
+        env.close()
 
 
 def test_full_weights_are_sent_as_a_folder(team_of: MakeTeam, tmp_path: Path) -> None:
