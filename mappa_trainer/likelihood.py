@@ -31,7 +31,7 @@ HEAD_CHUNK = 160
 """Positions whose logits exist at the same time, at 4 bytes · vocabulary each."""
 
 
-(IDLE,) = micro_batches([((0,), (0,))], 1)
+(IDLE,) = micro_batches([((1,), (1,))], 1)
 """A micro-batch whose one token counts for nothing."""
 
 
