@@ -92,8 +92,8 @@ def latest_checkpoint(run: Path) -> tuple[Path, int]:
         found = sorted(path.name for path in root.iterdir()) if root.is_dir() else []
         what = f"only incomplete ones ({', '.join(found)})" if found else "none"
         raise CheckpointError(
-            f"{root}: no complete checkpoint, {what}; start a new run, this one has not "
-            "reached its first checkpoint"
+            f"{root}: no complete checkpoint, {what}; restore one that was removed, or start a new "
+            "run: without a checkpoint nothing of this one can be used"
         )
     return complete[-1], _iteration(complete[-1])
 

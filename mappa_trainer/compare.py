@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import rich
 
@@ -10,6 +13,8 @@ from mappa_trainer.console import comparison_table
 from mappa_trainer.errors import RunDirectoryError
 from mappa_trainer.evaluate import problem_key, report
 from mappa_trainer.runlog import Record, RunDirectory
+
+_MODE = re.compile(r"-(greedy|sampled|t[0-9.e-]+?)(?=-|$)")
 
 
 def compare(one: Path, other: Path) -> None:
@@ -33,6 +38,31 @@ def compare(one: Path, other: Path) -> None:
     agents = list(dict.fromkeys(a["agent"] for r in (*before, *after) for a in r["actions"]))
     title = f"{name}, then {other_name}, {len(problems)} problems"
     rich.print(comparison_table(title, report(before, agents), report(after, agents)))
+    for line in _differences(name, before, other_name, after):
+        rich.get_console().print(line, highlight=False, markup=False, soft_wrap=True)
+
+
+def _differences(
+    name: str, before: Sequence[Record], other_name: str, after: Sequence[Record]
+) -> Iterator[str]:
+    """Say in what the two differ besides who played."""
+    modes = [_MODE.findall(each)[-1:] for each in (name, other_name)]
+    if modes[0] != modes[1]:
+        yield f"not alike: actions are {' and '.join(m[0] if m else '?' for m in modes)}"
+    counts = [len(records) / len(set(map(problem_key, records))) for records in (before, after)]
+    if counts[0] != counts[1]:
+        yield f"not alike: {counts[0]:g} and {counts[1]:g} samples of a problem"
+    first, second = map(_first_prompts, (before, after))
+    if others := sum(first[problem] != second[problem] for problem in first):
+        yield (
+            f"not alike: the first prompt of {others} of {len(first)} problems is another; they "
+            "are other problems with the same names, or other instructions"
+        )
+
+
+def _first_prompts(records: Sequence[Record]) -> dict[str, Any]:
+    """Return what the first agent saw first, for each problem."""
+    return {problem_key(r): r["actions"][0]["messages"] if r["actions"] else [] for r in records}
 
 
 def _evaluation(path: Path) -> tuple[str, list[Record]]:

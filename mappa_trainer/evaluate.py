@@ -74,6 +74,18 @@ def is_solved(verdict: Mapping[str, Any]) -> bool:
     return bool(verdict["score"] >= SOLVED)
 
 
+def unplayed(records: Sequence[Record]) -> str:
+    """Say how many actions are empty because the prompt was too long; nothing where none is."""
+    actions = [action for record in records for action in record["actions"]]
+    cut = sum(action["finish_reason"] == "prompt_too_long" for action in actions)
+    if not cut:
+        return ""
+    return (
+        f"{cut} of {len(actions)} actions are empty: the prompt and sampling.max_new_tokens are "
+        "more than the model's context; what is measured is not what the team can do"
+    )
+
+
 def coach_score(agent: str, kind: str = "score") -> Measure:
     """Return the mean coach score of an agent's actions, 0 to 10; unscored ones left out.
 

@@ -15,15 +15,15 @@ from rich.status import Status
 from mappa_trainer.coaching import coach_line, cost, cost_rows, in_words, unscored
 from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import measurement_table
-from mappa_trainer.errors import PolicyError, RunDirectoryError
-from mappa_trainer.evaluate import report
+from mappa_trainer.errors import PolicyError, RecipeError, RunDirectoryError
+from mappa_trainer.evaluate import report, unplayed
 from mappa_trainer.leakage import checked, fingerprints_of
 from mappa_trainer.policies import Chosen, choose
 from mappa_trainer.presets import Preset, load_preset, tables_of
 from mappa_trainer.rates import rate_line, rates
 from mappa_trainer.recipe import Recipe, laid_over, load_recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
-from mappa_trainer.team import make_env, sampling_of, task_ids, without_coach
+from mappa_trainer.team import check_seats, make_env, sampling_of, task_ids, without_coach
 from mappa_trainer.types import Sampling
 
 AT_A_TIME = 64
@@ -109,6 +109,8 @@ def evaluate_run(source: Path, wanted: Wanted, out: Path | None = None) -> None:
         if run is not None and not (wanted.settings or wanted.preset):
             run.check_task_ids(task_ids(envs[0]))
         agents = list(envs[0].possible_agents)
+        check_seats(recipe, agents)
+        _check_size(envs[0], split, count)
         chosen = choose(wanted.policy, recipe, agents, run)
         if split == "test":
             _check_overlap(
@@ -168,6 +170,16 @@ def _path(run: RunDirectory | None, recipe: Recipe, out: Path | None) -> Path:
     elif out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise RunDirectoryError(f"{out}: exists already and is not empty; name another with --out")
     return out
+
+
+def _check_size(env: Env, split: str, count: int) -> None:
+    """Refuse to play a problem a second time as if it were another."""
+    texts = fingerprints_of(env, split, count)
+    if texts is not None and len(texts) < count:
+        raise RecipeError(
+            f"{count} problems are to be played and the {split} split has {len(texts)}; give "
+            f"--problems {len(texts)}, and --samples for several episodes of each"
+        )
 
 
 def _check_overlap(chosen: Chosen, env: Env, count: int, allowed: bool) -> None:
@@ -277,7 +289,7 @@ def _show(title: str, records: Sequence[Record], agents: Sequence[str], samples:
     rich.print(measurement_table(title, report(records, agents)))
     for line in map(rate_line, rates(records, samples)):
         rich.get_console().print(line, highlight=False, markup=False)
-    judging = (in_words(unscored(records).failures), coach_line(cost(records)))
+    judging = (unplayed(records), in_words(unscored(records).failures), coach_line(cost(records)))
     for line in filter(None, judging):
         _say(line)
 

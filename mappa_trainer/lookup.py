@@ -32,9 +32,9 @@ def find(name: str, known: Mapping[str, F], what: str) -> F:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # whatever a module of the user's raises
         raise RecipeError(
-            f"{what} {name!r} cannot be imported: {error}; "
+            f"{what} {name!r} cannot be imported: {type(error).__name__}: {error}; "
             "write package.module:function and make sure the package is on the path"
         ) from error
     if not callable(found):

@@ -17,6 +17,7 @@ from typing import Any, cast
 
 import torch
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoTokenizer,
     GgufConfig,
@@ -153,6 +154,12 @@ def load_tokenizer(path: Path) -> PreTrainedTokenizerBase:
                 f"{path}: the tokenizer has no {need}; use an instruction-tuned model, or add it "
                 "to tokenizer_config.json"
             )
+    known = AutoConfig.from_pretrained(path, local_files_only=True).get_text_config().vocab_size
+    if len(tokenizer) > known:
+        raise ModelError(
+            f"{path}: the tokenizer has {len(tokenizer)} tokens and the model knows {known}; use "
+            "the tokenizer that belongs to the model"
+        )
     return cast(PreTrainedTokenizerBase, tokenizer)
 
 

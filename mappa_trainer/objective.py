@@ -57,8 +57,7 @@ class Objective:
         Raises:
             TrainingError: the loss does not have one value for each token.
         """
-        loss, clipped = self.loss(tokens)
-        _check_shapes(tokens, loss, clipped)
+        loss, clipped = self._checked_loss(tokens)
         if self.importance_cap is not None:
             assert sampler is not None
             loss = loss * importance_weights(tokens.old_logprobs, sampler, self.importance_cap)
@@ -68,6 +67,28 @@ class Objective:
         if self.entropy_coef:
             loss = loss - self.entropy_coef * entropies
         return TokenLoss(loss, clipped)
+
+    def _checked_loss(self, tokens: TokenBatch) -> TokenLoss:
+        try:
+            found = self.loss(tokens)
+        except TrainingError:
+            raise
+        except Exception as error:  # whatever a function of the user's raises
+            raise TrainingError(
+                f"the loss failed: {type(error).__name__}: {error}; it takes (tokens, *, clip_low, "
+                "clip_high) and returns a TokenLoss"
+            ) from error
+        if not isinstance(found, TokenLoss):
+            raise TrainingError(
+                f"the loss returned a {type(found).__name__}; it must return a TokenLoss, with one "
+                "value of the loss and one of whether it was clipped for each token"
+            )
+        _check_shapes(tokens, *found)
+        if tokens.logprobs.requires_grad and not found.loss.requires_grad:
+            raise TrainingError(
+                "the loss has no gradient; compute it from tokens.logprobs, without detach"
+            )
+        return found
 
     def weights(self, lengths: Tensor, size: StepSize) -> Tensor:
         """Return the weight of each token of a micro-batch in the loss of its optimiser step.

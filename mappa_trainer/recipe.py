@@ -10,7 +10,7 @@ import difflib
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from pydantic import BaseModel, Field, ValidationError
 
@@ -148,7 +148,10 @@ def first_problem(error: ValidationError, model: type[BaseModel]) -> str:
 def _suggestion(loc: tuple[int | str, ...], top: type[BaseModel]) -> str:
     model: Any = top
     for key in loc[:-1]:
-        model = model.model_fields[key].annotation
+        if (fields := getattr(model, "model_fields", None)) is not None:
+            model = fields[key].annotation
+        else:
+            model = get_args(model)[-1]  # of dict[str, Table], whose key is any name
     known = list(model.model_fields)
     close = difflib.get_close_matches(str(loc[-1]), known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known keys: {', '.join(known)}"

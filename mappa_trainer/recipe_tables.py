@@ -28,8 +28,8 @@ class LoraTable(BaseModel):
 
     model_config = STRICT
 
-    rank: int = Field(default=16, ge=1)
-    alpha: int = Field(default=32, ge=1)
+    rank: int = Field(default=16, ge=1, le=8192)
+    alpha: int = Field(default=32, ge=1, le=1_000_000)
     """The adapter's output is multiplied by `alpha / rank`."""
 
 
@@ -111,7 +111,7 @@ class AlgorithmTable(BaseModel):
     loss: str = "ppo_clip"
     aggregation: Literal["token_mean", "seq_mean", "token_sum"] = "token_mean"
     """How token losses become the loss of an optimiser step."""
-    token_sum_divisor: float = Field(default=1.0, gt=0)
+    token_sum_divisor: float = Field(default=1.0, ge=1e-6)
     """With `token_sum`, what the sum is divided by."""
     learning_rate: float = Field(default=1e-6, gt=0)
     warmup_updates: int = Field(default=0, ge=0)
@@ -128,8 +128,8 @@ class AlgorithmTable(BaseModel):
     """Leave out actions that were cut off by the token limit."""
     gamma: float = Field(default=1.0, gt=0, le=1)
     """Discount per policy token."""
-    clip_low: float = Field(default=0.2, gt=0)
-    clip_high: float = Field(default=0.2, gt=0)
+    clip_low: float = Field(default=0.2, gt=0, le=1e6)
+    clip_high: float = Field(default=0.2, gt=0, le=1e6)
     max_grad_norm: float = Field(default=1.0, gt=0)
     shuffle_rewards: bool = False
     """A control: deal each agent's rewards out among its actions at random, so that nothing can

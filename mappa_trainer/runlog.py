@@ -16,12 +16,16 @@ Rows are appended to metrics.jsonl; every other file is written as a whole.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from mappa_trainer.errors import RecipeError, RunDirectoryError
 from mappa_trainer.recipe import Recipe, parse_recipe
@@ -32,6 +36,9 @@ TaskIds = Mapping[str, Sequence[str]]
 """The ids of the tasks of each split."""
 
 _TRAINED_ON = "trained_on"
+_TASKS: TypeAdapter[dict[str, list[str] | dict[str, str]]] = TypeAdapter(
+    dict[str, list[str] | dict[str, str]]
+)
 _TRAINING = re.compile(r"train-(\d{4,})")
 _UNFINISHED = "config.json.partial"
 
@@ -93,6 +100,29 @@ class RunDirectory:
             raise RecipeError(f"{path}: cannot be read: {error}") from None
         return parse_recipe(table, str(path))
 
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Keep other processes from training the run for the length of a `with` block.
+
+        Raises:
+            RunDirectoryError: one is at it.
+        """
+        with (self.path / "config.json").open() as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise RunDirectoryError(
+                    f"{self.path}: another process is training this run; wait for it, or end it"
+                ) from None
+            yield
+
+    def is_evaluation(self) -> bool:
+        """Return whether `mappa eval` made the directory, and nothing was ever trained in it."""
+        names = self.episode_names()
+        trained = any(name.startswith(("eval-", "train-")) for name in names)
+        kept = any((self.path / "episodes").glob("*.unfinished"))
+        return not trained and not self.metrics() and (bool(names) or kept)
+
     def write_task_ids(self, ids: TaskIds) -> None:
         """Write tasks.json: the ids of the tasks of each split."""
         self._write_tasks(dict(ids))
@@ -124,15 +154,16 @@ class RunDirectory:
             RunDirectoryError: tasks.json is damaged.
         """
         found = self._tasks().get(_TRAINED_ON)
-        return None if found is None else dict(found)
+        return found if isinstance(found, dict) else None
 
     def _tasks(self) -> dict[str, Any]:
         path = self.path / "tasks.json"
         try:
             found = json.loads(path.read_text(encoding="utf-8")) if path.exists() else {}
-            return dict(found)
-        except (OSError, ValueError, TypeError) as error:
-            raise RunDirectoryError(f"{path}: cannot be read: {error}") from None
+            return _TASKS.validate_python(found)
+        except (OSError, ValueError) as error:
+            problem = str(error).replace("\n", " ")
+            raise RunDirectoryError(f"{path}: cannot be read: {problem}") from None
 
     def _write_tasks(self, tasks: Mapping[str, Any]) -> None:
         (self.path / "tasks.json").write_text(json.dumps(tasks, indent=2) + "\n", encoding="utf-8")
@@ -153,7 +184,11 @@ class RunDirectory:
     def metrics(self) -> list[dict[str, Any]]:
         """Return the rows of metrics.jsonl, oldest first."""
         path = self.path / "metrics.jsonl"
-        return [row for _, row in _read_rows(path)] if path.is_file() else []
+        rows = list(_read_rows(path)) if path.is_file() else []
+        for place, row in rows:
+            if not isinstance(row.get("iteration"), int):
+                raise RunDirectoryError(f"{place}: has no number of its iteration; delete the line")
+        return [row for _, row in rows]
 
     def add_costs(self, rows: Sequence[Record]) -> None:
         """Add rows to costs.jsonl, from which nothing is ever dropped: what is spent is spent."""

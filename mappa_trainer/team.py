@@ -25,7 +25,7 @@ from mappa_trainer.engines import Engine, SyncedEngine
 from mappa_trainer.engines.hf import AsyncLMPolicy, HFEngine, LMPolicy, copy_as
 from mappa_trainer.engines.probe import check_gap, probe_gap
 from mappa_trainer.engines.serving import Serving, check_engine, serve
-from mappa_trainer.errors import RecipeError
+from mappa_trainer.errors import CheckpointError, ModelError, RecipeError
 from mappa_trainer.learner import Learner
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import find_device, load_model, load_tokenizer, resolve_model
@@ -85,12 +85,8 @@ def check_recipe(recipe: Recipe, env: Env) -> None:
             episodes of an iteration are no whole number of batches of tasks.
     """
     check_algorithms(recipe, env.possible_agents)
+    check_seats(recipe, env.possible_agents)
     check_engine(recipe, plan_weights(recipe, env.possible_agents))
-    if unknown := set(recipe.sampling.max_new_tokens_of) - set(env.possible_agents):
-        raise RecipeError(
-            f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
-            f"{', '.join(env.possible_agents)}"
-        )
     batch = env.metadata.get("task_batch", 1)
     tasks = recipe.train.episodes // recipe.train.samples
     if tasks % batch:
@@ -98,6 +94,20 @@ def check_recipe(recipe: Recipe, env: Env) -> None:
             f"an iteration has {tasks} tasks (train.episodes by train.samples), and they are dealt "
             f"out in batches of {batch}; give a multiple of it, or change the size of the batches "
             "in [scenario]"
+        )
+
+
+def check_seats(recipe: Recipe, agents: Sequence[str]) -> None:
+    """Check that every key that names an agent names one that is there.
+
+    Raises:
+        RecipeError: one does not.
+    """
+    plan_weights(recipe, list(agents))
+    if unknown := set(recipe.sampling.max_new_tokens_of) - set(agents):
+        raise RecipeError(
+            f"sampling.max_new_tokens_of names {sorted(unknown)}; the agents are "
+            f"{', '.join(agents)}"
         )
 
 
@@ -270,7 +280,8 @@ def load_base_policies(recipe: Recipe, agents: list[str]) -> dict[str, LMPolicy]
     base_folder = resolve_model(recipe.model.base)
     tokenizer = load_tokenizer(base_folder)
     dtype = getattr(torch, recipe.model.sampler_precision)
-    model = load_model(base_folder).requires_grad_(False)
+    device = find_device(recipe.model.device)
+    model = _placed(load_model(base_folder), device).requires_grad_(False)
     engine = _engine(model, tokenizer, dtype, share=dtype == torch.float32)
     return dict.fromkeys(agents, LMPolicy(engine, tokenizer))
 
@@ -298,13 +309,25 @@ def _load_models(
     for weights in plan:
         folder = checkpoint / weights.name if checkpoint else None
         if weights.tuning == "full":
-            full[weights.name] = _placed(load_model(folder or base_folder), device)
+            full[weights.name] = _placed(_load_full(folder, base_folder), device)
         elif weights.tuning == "lora" and folder:
             load_adapter(base, weights.name, folder)
         elif weights.tuning == "lora":
             seed = derive_seed(recipe.train.seed, "lora", weights.name)
             add_adapter(base, weights.name, recipe.model.lora, seed)
     return _Models(base, full)
+
+
+def _load_full(folder: Path | None, base_folder: Path) -> PreTrainedModel:
+    """Load weights from a checkpoint's folder, or from the base where there is none."""
+    if folder is None:
+        return load_model(base_folder)
+    try:
+        return load_model(folder)
+    except ModelError as error:
+        raise CheckpointError(
+            f"{error}; or delete {folder.parent} to use an earlier checkpoint"
+        ) from error
 
 
 def _placed(model: PreTrainedModel, device: torch.device) -> PreTrainedModel:

@@ -25,8 +25,8 @@ from mappa_trainer.coaching import (
 )
 from mappa_trainer.collect import Env, Play, plays
 from mappa_trainer.console import Console
-from mappa_trainer.errors import AlarmError, TrainingError, UnjudgedError
-from mappa_trainer.evaluate import report
+from mappa_trainer.errors import AlarmError, RunDirectoryError, TrainingError, UnjudgedError
+from mappa_trainer.evaluate import report, unplayed
 from mappa_trainer.health import alarms
 from mappa_trainer.leakage import check_splits
 from mappa_trainer.phases import Phases, speeds
@@ -72,23 +72,48 @@ def start(recipe: Recipe, path: Path, console: Console) -> bool:
         run.write_task_ids(ids)
     if trained_on is not None:
         run.write_trained_on(trained_on)
-    return train(Session(recipe, run, envs, team, console), 0)
+    with run.held():
+        return train(Session(recipe, run, envs, team, console), 0)
 
 
 def resume(path: Path, console: Console) -> bool:
-    """Continue a run from its newest complete checkpoint; see `train`."""
+    """Continue a run from its newest complete checkpoint; see `train`.
+
+    Raises:
+        RunDirectoryError: another process trains it, or it is an evaluation.
+    """
     run = RunDirectory.open(path)
-    recipe = run.recipe()
+    if run.is_evaluation():
+        raise RunDirectoryError(
+            f"{path}: holds evaluations alone; train in a directory of its own, with mappa train "
+            "RECIPE"
+        )
+    with run.held():
+        return _resume(run, console)
+
+
+def _resume(run: RunDirectory, console: Console) -> bool:
+    path, recipe = run.path, run.recipe()
     checkpoint, iteration = None, 0
     past_the_first = len(run.metrics()) > recipe.train.save_every
     if past_the_first or was_saved(path):
         checkpoint, iteration = latest_checkpoint(path)  # else nothing is lost by starting over
     envs = _make_envs(recipe)
     run.check_task_ids(task_ids(envs[0]))
+    if _is_finished(run, recipe, iteration):
+        console.say(f"{path} is finished: all {iteration} iterations and the last evaluation")
+        for env in envs:
+            env.close()
+        return True
     with console.status("loading the models"):
         team = build_team(recipe, envs[0].possible_agents, checkpoint)
     run.forget_after(iteration)
     return train(Session(recipe, run, envs, team, console), iteration)
+
+
+def _is_finished(run: RunDirectory, recipe: Recipe, iteration: int) -> bool:
+    last = {f"eval-{iteration:04d}-{mode}" for mode in recipe.eval_modes}
+    return iteration == recipe.train.iterations and last <= set(run.episode_names())
 
 
 def train(session: Session, first: int) -> bool:
@@ -265,6 +290,8 @@ def _evaluate(
         measured = {one.name: one.mean for one in report(records, agents)}
         for name, value in (measured | unscored_metrics(records, agents)).items():
             events.add_scalar(f"eval_{mode}/{name}", value, iteration)
+        if said := unplayed(records):
+            session.console.say(said)
         played += records
     for name, value in cost_metrics(played, agents).items():
         events.add_scalar(f"eval_{name}", value, iteration)

@@ -173,18 +173,28 @@ def _advantages(
     table = recipe.algorithm
     estimate = divergence.ESTIMATORS[table.kl_estimator]
     kl_coef = table.kl_coef if table.kl_in == "reward" else 0.0
+    estimator = advantage_of(recipe, agent)
+    by_task = scope_of(estimator) == "task"
     actions = [
         Action(
             float(one.transition.reward),
             estimate(one.old, one.ref),
             one.selected.group,
-            one.selected.joint_return,
+            one.selected.joint_return if by_task else None,
         )
         for one in judged
         if one.transition.reward is not None
     ]
-    own = advantage_of(recipe, agent)(actions, kl_coef=kl_coef, gamma=table.gamma)
-    _check_shapes(agent, actions, own)
+    try:
+        own = list(estimator(actions, kl_coef=kl_coef, gamma=table.gamma))
+        _check_shapes(agent, actions, own)
+    except TrainingError:
+        raise
+    except Exception as error:  # whatever a function of the user's raises
+        raise TrainingError(
+            f"{agent}: its advantage estimator failed: {type(error).__name__}: {error}; it takes "
+            "(actions, *, kl_coef, gamma) and returns a list of one tensor for each action"
+        ) from error
     return own, _reward_metrics(judged) | _return_metrics(actions, kl_coef, table.gamma)
 
 
@@ -195,6 +205,11 @@ def _check_shapes(agent: str, actions: Sequence[Action], advantages: Sequence[Te
             f"{len(actions)} actions; it must return one for each"
         )
     for index, (action, found) in enumerate(zip(actions, advantages, strict=True)):
+        if not isinstance(found, Tensor):
+            raise TrainingError(
+                f"{agent}: its advantage estimator returned {found!r:.80} for action {index}; it "
+                "must return a tensor with one value for each token"
+            )
         if found.shape != action.kl.shape:
             raise TrainingError(
                 f"{agent}: its advantage estimator returned a tensor of shape {tuple(found.shape)} "

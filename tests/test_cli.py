@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 from programs import run_mappa
 
-from mappa_trainer import train
+from mappa_trainer import team, train
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.types import Episode, Generation, Transition
@@ -169,7 +169,7 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    collect = train.collect
+    collect = team.collect
 
     def interrupted(*arguments: Any) -> Any:
         if arguments[1][0].options["split"] == "train":
@@ -177,7 +177,7 @@ def test_ctrl_c_is_exit_code_130_and_resume_goes_on(
         return collect(*arguments)
 
     with monkeypatch.context() as patch:
-        patch.setattr(train, "collect", interrupted)
+        patch.setattr(team, "collect", interrupted)
         assert mappa("train", recipe_file, "--set", "train.iterations=1", "--out", "run") == 130
     shown = capsys.readouterr()
     assert shown.err == ""
@@ -196,7 +196,7 @@ def test_a_second_ctrl_c_is_exit_code_130_too(
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr(train, "collect", interrupted)
+    monkeypatch.setattr(team, "collect", interrupted)
     assert mappa("train", recipe_file, "--out", "run") == 130
     assert not Path("run/checkpoints").exists()
 
@@ -463,3 +463,43 @@ def test_show_of_what_a_model_really_wrote(
     shown = show(mappa, capsys, finished_run, "--episode", 11)
     assert "train-0003, episode 2, task train-11" in shown
     assert shown.count(" of 10, reward ") == 3
+
+
+def test_a_finished_run_is_not_gone_on_with(
+    finished_run: Path, tmp_path: Path, mappa: Mappa, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "copy"
+    shutil.copytree(finished_run, path)
+    before = {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file()}
+    assert mappa("train", "--resume", path) == 0
+    assert "is finished: all 4 iterations and the last evaluation" in capsys.readouterr().out
+    assert {p: p.stat().st_mtime_ns for p in path.rglob("*") if p.is_file()} == before
+
+
+def test_an_evaluation_is_no_run_to_go_on_with(
+    finished_run: Path, tmp_path: Path, mappa: Mappa, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "only" / "episodes").mkdir(parents=True)
+    shutil.copy(finished_run / "config.json", tmp_path / "only")
+    (tmp_path / "only" / "episodes" / "test-base-sampled-2x1.jsonl").write_text("{}")
+    assert mappa("train", "--resume", tmp_path / "only") == 2
+    assert "holds evaluations alone; train in a directory of its own" in capsys.readouterr().err
+
+
+def test_a_misspelt_key_of_an_agent_has_a_suggestion(
+    mappa: Mappa, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe = Path(__file__).parents[1] / "scenarios" / "recipes" / "mathchat-cpu.toml"
+    assert mappa("train", recipe, "--set", "agents.coder_0.tunning=frozen") == 2
+    said = "unknown key 'agents.coder_0.tunning'; did you mean 'tuning'?"
+    assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_two_evaluations_differ_in_is_said(
+    finished_run: Path, mappa: Mappa, capsys: pytest.CaptureFixture[str]
+) -> None:
+    first, last = (
+        finished_run / "episodes" / f"eval-{after}-sampled.jsonl" for after in ("0000", "0004")
+    )
+    assert mappa("compare", first, last) == 0
+    assert "not alike" not in capsys.readouterr().out

@@ -12,12 +12,13 @@ from typing import cast
 
 import numpy as np
 import torch
+from jinja2 import TemplateError
 from torch import Tensor
 from transformers import DynamicCache, PreTrainedModel, PreTrainedTokenizerBase
 
 from mappa_trainer.adapters import copy_adapter, select
 from mappa_trainer.engines import AsyncEngine, Completion, Engine
-from mappa_trainer.errors import TrainingError
+from mappa_trainer.errors import ModelError, TrainingError
 from mappa_trainer.policy import Conversation
 from mappa_trainer.types import Generation, Sampling
 
@@ -52,9 +53,16 @@ class LMPolicy:
 
     def _prompt_ids(self, conversation: Conversation) -> tuple[int, ...]:
         messages = [dict(message) for message in conversation]
-        ids = self.tokenizer.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=True, return_dict=False
-        )
+        try:
+            ids = self.tokenizer.apply_chat_template(
+                messages, add_generation_prompt=True, tokenize=True, return_dict=False
+            )
+        except TemplateError as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise TrainingError(
+                f"the model's chat template refuses a conversation of {roles}: {error}; use a "
+                "model whose template takes these roles, or change the template in its folder"
+            ) from error
         return tuple(cast("list[int]", ids))
 
     def _text(self, token_ids: Sequence[int]) -> str:
@@ -111,7 +119,7 @@ class HFEngine:
         """Of the weights; see `Completion.weight_version`."""
         self._eos_ids = torch.tensor(sorted(eos_ids), device=model.device)
         self._pad_id = pad_id
-        self._context = int(model.config.get_text_config().max_position_embeddings)
+        self._context = _context(model)
 
     @torch.no_grad()
     def sync(self, source: PreTrainedModel, version: int) -> None:
@@ -197,6 +205,16 @@ class HFEngine:
             logits_to_keep=1,
         )
         return output.logits[:, -1]  # type: ignore[no-any-return]
+
+
+def _context(model: PreTrainedModel) -> int:
+    context = getattr(model.config.get_text_config(), "max_position_embeddings", None)
+    if context is None:
+        raise ModelError(
+            f"{type(model).__name__} does not say how long its context is "
+            "(max_position_embeddings), as recurrent models do not; use another architecture"
+        )
+    return int(context)
 
 
 def sample(logits: Tensor, draws: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

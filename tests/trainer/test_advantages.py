@@ -141,7 +141,10 @@ def test_find_by_name_and_by_path() -> None:
     ("name", "message"),
     [
         ("gae", r"advantage estimator 'gae' is not known; use one of: dr_grpo, grpo, magrpo"),
-        ("no_such_module_:f", "cannot be imported: No module named 'no_such_module_'"),
+        (
+            "no_such_module_:f",
+            "cannot be imported: ModuleNotFoundError: No module named 'no_such_module_'",
+        ),
         ("mappa_trainer.advantages:nothing", "has no attribute 'nothing'"),
         ("mappa_trainer.advantages:ADVANTAGES", "is a dict; it must be a function"),
     ],

@@ -18,7 +18,7 @@ from runs import assert_same_run, assert_same_state
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from mappa_trainer import train
+from mappa_trainer import team, train
 from mappa_trainer.checkpoint import latest_checkpoint, load_state, save_checkpoint
 from mappa_trainer.console import Console
 from mappa_trainer.errors import CheckpointError
@@ -42,7 +42,7 @@ def fail_in_collect(
     monkeypatch: pytest.MonkeyPatch, iteration: int, act: Callable[[], None]
 ) -> None:
     """Call `act` in the middle of collecting the episodes of an iteration."""
-    collect = train.collect
+    collect = team.collect
 
     def disturbed(envs: Any, todo: Any, policies: Any, sampling: Any, progress: Any) -> Any:
         options = todo[0].options
@@ -55,7 +55,7 @@ def fail_in_collect(
 
         return collect(envs, todo, policies, sampling, disturb)
 
-    monkeypatch.setattr(train, "collect", disturbed)
+    monkeypatch.setattr(team, "collect", disturbed)
 
 
 def crash() -> None:
@@ -256,8 +256,8 @@ def test_optimiser_state_comes_back(tiny_model: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("folders", "words"),
     [
-        ([], "no complete checkpoint, none; start a new run"),
-        (["."], "no complete checkpoint, none; start a new run"),
+        ([], "no complete checkpoint, none; restore one"),
+        (["."], "no complete checkpoint, none; restore one"),
         (["iteration-0002", ".partial-0003"], r"only incomplete ones \(.partial-0003, iteration"),
     ],
 )

@@ -14,8 +14,9 @@ from rich.console import Console
 
 from mappa_trainer import evaluate_run as evaluation
 from mappa_trainer import policies
+from mappa_trainer.compare import _differences
 from mappa_trainer.console import comparison_table, measurement_table
-from mappa_trainer.evaluate import Measurement, change, measure, outcome, report
+from mappa_trainer.evaluate import Measurement, change, measure, outcome, report, unplayed
 from mappa_trainer.evaluate_run import Wanted
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
@@ -318,3 +319,27 @@ def test_a_coach_is_asked_only_where_that_is_wanted(
     assert ("solver_0/score" in shown) == coach
     assert "solver_0/tokens" in shown
     assert all(episode["outcome"]["score"] in (0.0, 1.0) for episode in run.episodes(name))
+
+
+def test_actions_that_could_not_be_taken_are_told() -> None:
+    taken = {"agent": "ann", "finish_reason": "stop"}
+    not_taken = {"agent": "ann", "finish_reason": "prompt_too_long"}
+    assert unplayed([record(0, 1.0, taken)]) == ""
+    said = unplayed([record(0, 1.0, taken, not_taken), record(1, 0.0, not_taken)])
+    assert said.startswith("2 of 3 actions are empty: the prompt and sampling.max_new_tokens")
+
+
+def test_evaluations_that_are_not_alike_are_told_apart() -> None:
+    def played(problem: int, prompt: str) -> dict[str, Any]:
+        action = {"agent": "ann", "messages": [{"role": "user", "content": prompt}]}
+        return dict(record(problem, 1.0, action))
+
+    one = [played(0, "2 + 2"), played(1, "3 + 3")]
+    other = [played(0, "2 + 2"), played(1, "4 + 4")]
+    assert list(_differences("r/eval-0004-greedy", one, "r/eval-0008-greedy", one)) == []
+    assert list(_differences("r/eval-0004-sampled", one, "r/test-base-t0.5-2x2", one * 2)) == [
+        "not alike: actions are sampled and t0.5",
+        "not alike: 1 and 2 samples of a problem",
+    ]
+    (said,) = _differences("r/eval-0004-greedy", one, "s/eval-0004-greedy", other)
+    assert said.startswith("not alike: the first prompt of 1 of 2 problems is another")

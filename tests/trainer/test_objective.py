@@ -1,7 +1,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 import torch
@@ -155,3 +157,28 @@ def test_aggregations_weigh_long_actions_differently(model: PreTrainedModel) -> 
     assert loss("token_sum") == pytest.approx(sum(sums) / 7, rel=1e-5)
     means = [total / len(values) for total, values in zip(sums, found, strict=True)]
     assert loss("seq_mean") == pytest.approx(sum(means) / 3, rel=1e-5)
+
+
+def no_keyword(tokens: TokenBatch) -> TokenLoss:
+    raise KeyError("clip")
+
+
+def bare(tokens: TokenBatch) -> object:
+    return -tokens.logprobs
+
+
+def detached(tokens: TokenBatch) -> TokenLoss:
+    return minus_logprob(replace(tokens, logprobs=tokens.logprobs.detach()))
+
+
+@pytest.mark.parametrize(
+    ("loss", "words"),
+    [
+        (no_keyword, "the loss failed: KeyError: 'clip'; it takes"),
+        (bare, "the loss returned a Tensor; it must return a TokenLoss"),
+        (detached, "the loss has no gradient"),
+    ],
+)
+def test_a_loss_of_the_users_own_that_is_wrong_is_told_so(loss: Any, words: str) -> None:
+    with pytest.raises(TrainingError, match=words):
+        token_losses(Objective(loss), NEW.clone().requires_grad_())

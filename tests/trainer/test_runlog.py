@@ -246,3 +246,33 @@ def test_an_unfinished_evaluation_is_gone_on_with_and_then_gone(run: RunDirector
     assert run.episodes("test-x") == [{"index": 0}, {"index": 1}]
     assert run.unfinished("test-x", what) == []
     assert [path.name for path in (run.path / "episodes").iterdir()] == ["test-x.jsonl"]
+
+
+def test_only_one_process_trains_a_run(run: RunDirectory) -> None:
+    words = "another process is training this run"
+    with run.held(), pytest.raises(RunDirectoryError, match=words), run.held():
+        pass
+    with RunDirectory.open(run.path).held():
+        pass
+
+
+def test_a_directory_with_evaluations_alone_is_one(run: RunDirectory) -> None:
+    assert not run.is_evaluation()
+    run.write_episodes("test-base-t0.5-4x1", [])
+    assert run.is_evaluation()
+    run.write_episodes("eval-0000-sampled", [])
+    assert not run.is_evaluation()
+
+
+@pytest.mark.parametrize("text", ['{"test": null}', '{"trained_on": 3}', "[1]", "{"])
+def test_damaged_tasks_are_told(run: RunDirectory, text: str) -> None:
+    (run.path / "tasks.json").write_text(text)
+    with pytest.raises(RunDirectoryError, match=r"tasks\.json: cannot be read"):
+        run.check_task_ids({})
+
+
+@pytest.mark.parametrize("row", ["{}", '{"iteration": "x"}'])
+def test_a_row_of_metrics_without_its_iteration_is_told(run: RunDirectory, row: str) -> None:
+    (run.path / "metrics.jsonl").write_text(row + "\n")
+    with pytest.raises(RunDirectoryError, match=r"metrics\.jsonl, line 1: has no number"):
+        run.metrics()

@@ -479,3 +479,37 @@ def test_an_unscored_action_changes_nothing_that_is_learned(
     assert any(
         not torch.equal(value, weights[name]) for name, value in whole.model.state_dict().items()
     )
+
+
+def test_joint_returns_are_for_estimators_that_compare_by_task(make_recipe: MakeRecipe) -> None:
+    metrics, _ = train_team(make_recipe(algorithm={"advantage": "reinforce"}, train={"updates": 1}))
+    # Ann's own rewards are 1 and 0, bob's 0.75 and 0.25.
+    assert (metrics["ann/return_std"], metrics["bob/return_std"]) == pytest.approx((0.5, 0.25))
+
+
+def fails(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[Tensor]:
+    raise KeyError("nowhere")
+
+
+def returns_floats(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> list[float]:
+    return [1.0 for _ in actions]
+
+
+def returns_nothing(actions: Sequence[Action], *, kl_coef: float, gamma: float) -> None:
+    return None
+
+
+@pytest.mark.parametrize(
+    ("estimator", "words"),
+    [
+        ("fails", "ann: its advantage estimator failed: KeyError: 'nowhere'; it takes"),
+        ("returns_floats", "ann: its advantage estimator returned 1.0 for action 0; it must"),
+        ("returns_nothing", "ann: its advantage estimator failed: TypeError"),
+    ],
+)
+def test_an_estimator_of_the_users_own_that_is_wrong_is_told_so(
+    make_recipe: MakeRecipe, estimator: str, words: str
+) -> None:
+    recipe = make_recipe(algorithm={"advantage": f"{__name__}:{estimator}"}, train={"updates": 1})
+    with pytest.raises(TrainingError, match=words):
+        train_team(recipe)
