@@ -56,18 +56,12 @@ class RunDirectory:
         Raises:
             RunDirectoryError: the path holds something already, or cannot be written.
         """
+        check_free(path)
         try:
-            if path.exists() and not _is_free(path):
-                raise RunDirectoryError(
-                    f"{path}: exists already and is not empty; name another with --out, or "
-                    f"continue it with --resume {path}"
-                )
             (path / "episodes").mkdir(parents=True, exist_ok=True)
             text = recipe.model_dump_json(indent=2)
             (path / _UNFINISHED).write_text(text + "\n", encoding="utf-8")
             os.replace(path / _UNFINISHED, path / "config.json")
-        except RunDirectoryError:
-            raise
         except OSError as error:
             raise RunDirectoryError(
                 f"{path}: cannot be written: {error.strerror}; name another place with --out"
@@ -269,6 +263,25 @@ class RunDirectory:
     def _training_episodes(self) -> list[tuple[int, str]]:
         found = [_TRAINING.fullmatch(name) for name in self.episode_names()]
         return sorted((int(match[1]), match[0]) for match in found if match)
+
+
+def check_free(path: Path) -> None:
+    """Check that a run may be made at a path.
+
+    Raises:
+        RunDirectoryError: something is there already, or nobody may look.
+    """
+    try:
+        free = not path.exists() or _is_free(path)
+    except OSError as error:
+        raise RunDirectoryError(
+            f"{path}: cannot be read: {error.strerror}; name another place with --out"
+        ) from None
+    if not free:
+        raise RunDirectoryError(
+            f"{path}: exists already and is not empty; name another with --out, or "
+            f"continue it with --resume {path}"
+        )
 
 
 def _is_free(path: Path) -> bool:

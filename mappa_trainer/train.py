@@ -31,7 +31,7 @@ from mappa_trainer.health import alarms
 from mappa_trainer.leakage import check_splits
 from mappa_trainer.phases import Phases, speeds
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.runlog import Record, RunDirectory, episode_record
+from mappa_trainer.runlog import Record, RunDirectory, check_free, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
 from mappa_trainer.team import Team, build_team, check_recipe, make_env, sampling_of, task_ids
 from mappa_trainer.types import Episode
@@ -61,6 +61,7 @@ def start(recipe: Recipe, path: Path, console: Console) -> bool:
     Raises:
         LeakageError: the run would be evaluated on what it trains on.
     """
+    check_free(path)  # before models are loaded
     envs = _make_envs(recipe)
     trained_on, allowed = check_splits(recipe, envs[0])
     if allowed:
