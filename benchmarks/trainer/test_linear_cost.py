@@ -14,6 +14,7 @@ from actions import RATE, ids
 from pytest_benchmark.fixture import BenchmarkFixture
 from side_by_side import Side, compare
 
+from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model
@@ -86,7 +87,9 @@ def update_of(folder: Path, agents: list[str], count: int) -> Callable[[], None]
 
     def update() -> None:
         for agent, learner in zip(agents, learners, strict=True):
-            metrics = update_learner(recipe, learner, reference, episodes, [agent], 0)
+            metrics = update_learner(
+                recipe, LearnerWorker(learner, reference), episodes, [agent], 0
+            )
             assert metrics[f"{agent}/trained_tokens"] == count * LENGTH
 
     return update

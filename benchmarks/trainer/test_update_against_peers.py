@@ -31,6 +31,7 @@ from peers_of_update import AT_ONCE, CLIP, KL_COEF, PEERS, Padded, Peer, fill
 
 from mappa_trainer.algorithms import objective_of
 from mappa_trainer.batching import Pair
+from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.learner import Learner, LearningRate
 from mappa_trainer.likelihood import Likelihood
 from mappa_trainer.models import load_model
@@ -152,8 +153,10 @@ def test_update_against_peers(benchmark: BenchmarkFixture, folder: Path, name: s
     check_equal(peer, learner, reference, pairs, recipe)
     episodes = episodes_of(pairs, rewards, learner)
 
+    worker = LearnerWorker(learner, reference)
+
     def ours() -> None:
-        metrics = update_learner(recipe, learner, reference, episodes, ["agent"], 0)
+        metrics = update_learner(recipe, worker, episodes, ["agent"], 0)
         assert metrics["agent/trained_tokens"] == tokens
 
     tokens = int(padded.mask.sum())
