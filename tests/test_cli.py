@@ -142,6 +142,7 @@ def test_a_damaged_checkpoint_is_one_line_in_a_process_of_its_own(
     state = path / "checkpoints" / "iteration-0004" / "state" / "coder_0"
     (file,) = state.iterdir()
     file.write_bytes(b"not a state")
+    (path / "episodes" / "eval-0004-sampled.jsonl").unlink()  # so that there is something to do
     before = files_below(path)
     done = subprocess.run(
         [
