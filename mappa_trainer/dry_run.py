@@ -38,10 +38,10 @@ from rich.table import Table
 
 from mappa_trainer.coaching import dollars
 from mappa_trainer.console import Console
+from mappa_trainer.environment import check_recipe, make_env
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.leakage import check_splits
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.team import check_recipe, make_env
 
 NOT_COUNTED = (
     "not counted: requests that are repeated, what a cache already holds, and episodes that are "

@@ -15,6 +15,7 @@ from rich.status import Status
 from mappa_trainer.coaching import coach_line, cost, cost_rows, in_words, unscored
 from mappa_trainer.collect import Env, Play, collect, plays
 from mappa_trainer.console import measurement_table
+from mappa_trainer.environment import check_seats, make_env, task_ids, without_coach
 from mappa_trainer.errors import PolicyError, RecipeError, RunDirectoryError
 from mappa_trainer.evaluate import report, unplayed
 from mappa_trainer.leakage import checked, fingerprints_of
@@ -23,7 +24,7 @@ from mappa_trainer.presets import Preset, load_preset, tables_of
 from mappa_trainer.rates import rate_line, rates
 from mappa_trainer.recipe import Recipe, laid_over, load_recipe
 from mappa_trainer.runlog import Record, RunDirectory, episode_record
-from mappa_trainer.team import check_seats, make_env, sampling_of, task_ids, without_coach
+from mappa_trainer.team import sampling_of
 from mappa_trainer.types import Sampling
 
 AT_A_TIME = 64

@@ -25,6 +25,7 @@ from mappa_trainer.coaching import (
 )
 from mappa_trainer.collect import Env, Play, plays
 from mappa_trainer.console import Console
+from mappa_trainer.environment import check_recipe, make_env, task_ids
 from mappa_trainer.errors import AlarmError, RunDirectoryError, TrainingError, UnjudgedError
 from mappa_trainer.evaluate import report, unplayed
 from mappa_trainer.health import alarms
@@ -33,7 +34,7 @@ from mappa_trainer.phases import Phases, speeds
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import Record, RunDirectory, check_free, episode_record
 from mappa_trainer.stop import Stopped, StopSignal
-from mappa_trainer.team import Team, build_team, check_recipe, make_env, sampling_of, task_ids
+from mappa_trainer.team import Team, build_team, sampling_of
 from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, frozen_metrics, update_learner
 

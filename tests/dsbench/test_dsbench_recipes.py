@@ -16,10 +16,10 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 
 from mappa_trainer import train
 from mappa_trainer.console import Console
+from mappa_trainer.environment import make_env
 from mappa_trainer.errors import RecipeError, RunDirectoryError
 from mappa_trainer.recipe import Recipe, load_recipe
 from mappa_trainer.runlog import RunDirectory
-from mappa_trainer.team import make_env
 
 RECIPES = Path(__file__).parents[2] / "scenarios" / "recipes"
 AGENTS = ("engineer_0", "modeler_0", "analyst_0")

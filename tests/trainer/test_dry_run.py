@@ -10,7 +10,7 @@ import pytest
 import rich.console
 from programs import run_mappa
 
-from mappa_trainer import dry_run, team
+from mappa_trainer import dry_run, environment
 from mappa_trainer.dry_run import Estimate, Judging, Plan, budget_lines, judging_table, plan
 from mappa_trainer.errors import RecipeError
 from mappa_trainer.recipe import Recipe
@@ -204,7 +204,7 @@ def test_a_dry_run_writes_nothing_and_loads_no_model(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     def make(recipe: Recipe) -> Any:
-        env = team.make_env(recipe)
+        env = environment.make_env(recipe)
         env.coach_plan = lambda: coach(
             budget_usd=0.001, roles={**COACH["roles"], "verifier": COACH["roles"]["solver"]}
         )

@@ -14,11 +14,11 @@ from programs import run_mappa
 from mappa_trainer import train
 from mappa_trainer.console import Console
 from mappa_trainer.dry_run import dry_run
+from mappa_trainer.environment import make_env
 from mappa_trainer.errors import LeakageError
 from mappa_trainer.leakage import check_splits, fingerprint, fingerprints, normalised, overlap
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
-from mappa_trainer.team import make_env
 
 
 @pytest.mark.parametrize(

@@ -123,8 +123,8 @@ def test_what_is_no_preset_of_the_environment_is_refused(
 def test_the_real_problems_are_all_played(name: str, make_recipe: Callable[..., Recipe]) -> None:
     if not os.environ.get("MAPPA_DATA_DIR"):
         pytest.skip("MAPPA_DATA_DIR does not name a folder with the problem files")
+    from mappa_trainer.environment import make_env
     from mappa_trainer.recipe import laid_over
-    from mappa_trainer.team import make_env
 
     recipe = make_recipe()
     preset = load_preset(name, recipe)

@@ -13,10 +13,11 @@ from mappa_trainer.collect import collect, plays
 from mappa_trainer.engines import serving
 from mappa_trainer.engines.probe import check_gap, probe_gap
 from mappa_trainer.engines.serving import check_engine
+from mappa_trainer.environment import make_env
 from mappa_trainer.errors import EngineError, RecipeError, TrainingError
 from mappa_trainer.models import load_model
 from mappa_trainer.recipe import Recipe
-from mappa_trainer.team import Team, build_team, make_env
+from mappa_trainer.team import Team, build_team
 from mappa_trainer.types import Sampling
 from mappa_trainer.weights import plan_weights
 

@@ -12,11 +12,12 @@ from mappa_trainer import train
 from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import Console
+from mappa_trainer.environment import make_env
 from mappa_trainer.errors import RecipeError, TrainingError
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
 from mappa_trainer.stop import Stopped, StopSignal
-from mappa_trainer.team import build_team, make_env, sampling_of
+from mappa_trainer.team import build_team, sampling_of
 from mappa_trainer.update import update_learner
 
 AGENTS = ["solver_0", "coder_0", "verifier_0"]

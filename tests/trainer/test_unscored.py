@@ -17,7 +17,7 @@ from mappa_envs.coach.protocol import CoachContext
 from mappa_envs.coach.wrapper import CoachWrapper
 from mappa_envs.errors import CoachError
 from mappa_envs.types import Assessment, Failure, Spent, Turn
-from mappa_trainer import team, train
+from mappa_trainer import environment, team, train
 from mappa_trainer.checkpoint import latest_checkpoint
 from mappa_trainer.collect import Env, collect, plays
 from mappa_trainer.console import Console
@@ -60,7 +60,7 @@ def coached(monkeypatch: pytest.MonkeyPatch) -> Coached:
 
     def use(coach: Any, payment: Payment | None = None, **switches: bool) -> None:
         def make(recipe: Recipe) -> Env:
-            bare = team.make_env(recipe.model_copy(update={"coach": None}))
+            bare = environment.make_env(recipe.model_copy(update={"coach": None}))
             return CoachWrapper(bare, coach, payment, **switches)
 
         monkeypatch.setattr(train, "make_env", make)

@@ -17,12 +17,13 @@ from mappa_trainer.adapters import select
 from mappa_trainer.checkpoint import latest_checkpoint, players_of, save_checkpoint
 from mappa_trainer.collect import collect, plays
 from mappa_trainer.console import Console
+from mappa_trainer.environment import make_env
 from mappa_trainer.errors import CheckpointError, ModelError, RecipeError
 from mappa_trainer.export import export
 from mappa_trainer.models import load_model
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.runlog import RunDirectory
-from mappa_trainer.team import Team, build_team, load_policies, make_env, sampling_of
+from mappa_trainer.team import Team, build_team, load_policies, sampling_of
 from mappa_trainer.update import update_learner
 from mappa_trainer.weights import Weights, plan_weights
 

@@ -9,9 +9,10 @@ from safetensors.torch import load_file
 
 from mappa_trainer.cluster.worker import LearnerWorker
 from mappa_trainer.collect import collect, plays
+from mappa_trainer.environment import make_env
 from mappa_trainer.recipe import Recipe
 from mappa_trainer.sharding import Ranks, join_ranks
-from mappa_trainer.team import Team, build_team, build_worker, make_env, sampling_of
+from mappa_trainer.team import Team, build_team, build_worker, sampling_of
 from mappa_trainer.types import Episode
 from mappa_trainer.update import Metrics, update_learner
 from mappa_trainer.weights import Weights
